@@ -1,0 +1,30 @@
+"""dfsim: replay data strategies over captured GRPO rollouts, before spending GPUs on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .sim.replay import replay
+    from .strategies.catalog import build
+    from .strategies.check import check_strategy
+    from .traces.store import open_trace
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "build", "check_strategy", "open_trace", "replay"]
+
+_HOMES = {
+    "build": "strategies.catalog",
+    "check_strategy": "strategies.check",
+    "open_trace": "traces.store",
+    "replay": "sim.replay",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dfsim' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,1 @@
+"""Simulation: the replay loop, the estimators, their uncertainty, and what they mean."""

@@ -1,0 +1,97 @@
+"""What an estimator is: per-group parts that add up, and a value computed from their sums.
+
+Because every estimator is a function of sums over groups, the same function gives the step's value,
+a domain's value (sum over its groups) and each bootstrap resample (weighted sum over groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ...traces.ragged import Float
+from ..terms import Weighted
+
+Needs = Literal["lengths", "log_probs"]
+
+MISSING: dict[Needs, str] = {
+    "lengths": "the trace has no response lengths: import with --map num_tokens=COLUMN, "
+    "--tokenizer FILE or --length chars",
+    "log_probs": "the trace has no old_log_probs: capture token lists, or import with "
+    "--map old_log_probs=COLUMN",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A quantity per group (G) that sums over groups.
+
+    Attributes:
+        of: computes it from one decision's sums.
+        baseline: evaluated on uniform weights instead of the decision's.
+        largest: groups combine by their maximum, not their sum.
+    """
+
+    of: Callable[[Weighted], Any]
+    baseline: bool = False
+    largest: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """One reported number.
+
+    Attributes:
+        name: as in every table and file.
+        unit: what it counts.
+        meaning: one sentence.
+        parts: summands per group.
+        value: sums of the parts, each of one shape, → value of that shape; NaN = not estimable.
+        needs: column without which it can't be computed.
+        nan_reason: why it may be NaN although the columns are there.
+        run: how steps combine: their ``mean``, ``pooled`` sums, or ``cv`` (standard deviation over
+            mean of the step values).
+        interval: why the group bootstrap gives none, or an empty string.
+        domain_parts: parts to use inside one domain where they differ.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    parts: tuple[Part, ...]
+    value: Callable[..., Any]
+    needs: Needs | None = None
+    nan_reason: str = ""
+    run: Literal["mean", "pooled", "cv"] = "mean"
+    interval: str = ""
+    domain_parts: tuple[Part, ...] | None = None
+
+
+def ratio(top: Any, bottom: Any) -> Float:
+    """top/bottom, NaN where bottom is not positive."""
+    top, bottom = np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)
+    shape = np.broadcast_shapes(top.shape, bottom.shape)
+    return np.divide(top, bottom, out=np.full(shape, np.nan), where=bottom > 0)
+
+
+def kish(total: Any, squares: Any) -> Float:
+    """Kish size (Σx)²/Σx² (Kish 1965); 0 where all x are 0."""
+    size = ratio(np.square(total), squares)
+    return np.where(np.asarray(squares) == 0, 0.0, size)
+
+
+def ones(w: Weighted) -> Float:
+    """1 per group."""
+    return np.ones(w.terms.batch.num_groups)
+
+
+GROUPS = Part(ones, baseline=True)
+RESPONSES = Part(lambda w: w.terms.batch.group_size_G.astype(np.float64), baseline=True)
+TOKENS = Part(lambda w: w.group_sum(w.terms.tokens_N).astype(np.float64), baseline=True)
+LIVE = Part(lambda w: w.terms.live_G.astype(np.float64), baseline=True)
+SIGNAL = Part(lambda w: w.signal_G)
+SIGNAL_NONE = Part(lambda w: w.signal_G, baseline=True)
+SIGNAL_GROUPS = Part(lambda w: w.signal_group_G.astype(np.float64))

@@ -1,0 +1,74 @@
+"""Generation that was paid for and not used, and what refilling it would cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...traces.ragged import Float
+from ..aggregation import updates_per_step
+from ..terms import Weighted
+from .base import GROUPS, TOKENS, Estimator, Part, ratio
+from .counts import KEPT_GROUPS
+
+
+def _trained(w: Weighted) -> Float:
+    tokens = w.group_sum(w.tokens_kept_N).astype(np.float64)
+    return np.where(w.trained_G, tokens, 0.0)
+
+
+def _updates(w: Weighted) -> Float:
+    count = updates_per_step(w.terms.batch)
+    return np.full(w.terms.batch.num_groups, count)
+
+
+def _refill(w: Weighted) -> Float:
+    """1 per group for a strategy that keeps or drops whole groups, else NaN."""
+    whole = 1.0 if w.decision.whole_groups else np.nan
+    return np.full(w.terms.batch.num_groups, whole)
+
+
+def _wasted(trained: Any, tokens: Any) -> Float:
+    return 1.0 - ratio(trained, tokens)
+
+
+TRAINED = Part(_trained)
+
+ESTIMATORS = (
+    Estimator(
+        "trained_token_frac",
+        "share of tokens",
+        "tokens with weight above 0 in groups that carry a weighted advantage",
+        (TRAINED, TOKENS),
+        ratio,
+        "lengths",
+        "no response has a token",
+    ),
+    Estimator(
+        "wasted_token_frac",
+        "share of tokens",
+        "generation paid for and not used",
+        (TRAINED, TOKENS),
+        _wasted,
+        "lengths",
+        "no response has a token",
+    ),
+    Estimator(
+        "refill_factor",
+        "generated per kept group",
+        "groups to generate for one kept group, if refill drew groups like the logged ones",
+        (Part(_refill), KEPT_GROUPS),
+        ratio,
+        nan_reason="not a filter of whole groups, or nothing was kept in the whole run",
+        run="pooled",
+    ),
+    Estimator(
+        "updates_per_step",
+        "updates",
+        "optimizer updates of one rollout step and epoch",
+        (Part(_updates, True), GROUPS),
+        ratio,
+        nan_reason="the trace knows neither mini-batches nor ppo_mini_batch_size and n",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Reweighters: weights ≥ 0, per response or per token."""

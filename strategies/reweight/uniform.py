@@ -1,0 +1,23 @@
+"""The baseline: every response counts as the run counted it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...traces.batch import RolloutBatch
+from ...traces.ragged import Float
+from ..base import Decision, Kind, Level
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """Weights are the score itself, ones for the baseline every number is relative to."""
+
+    kind: ClassVar[Kind] = "baseline"
+    level: ClassVar[Level] = "response"
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+        """Weights 1 (N)."""
+        return Decision(score)

@@ -1,0 +1,1 @@
+"""Selectors: weights 0 or 1."""

@@ -1,0 +1,24 @@
+"""Errors that a user can act on: one line naming what, where, and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DfsimError(ValueError):
+    """Base of every error that a user causes; the command line prints it as one line, exit 2."""
+
+
+class TraceError(DfsimError):
+    """A trace, or a file to import, is missing something or holds what it must not."""
+
+
+class StrategyError(DfsimError):
+    """A strategy is unknown, gets a wrong parameter, or breaks an invariant."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x'?)" for the closest known name, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean '{close[0]}'?)" if close else ""

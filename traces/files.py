@@ -1,0 +1,84 @@
+"""Writing without loss: a temporary name first, then a rename; nothing half-written is visible."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import DfsimError
+
+
+def temporary(target: Path) -> Path:
+    """Name beside ``target`` that no reader looks at."""
+    return target.with_name(f".{target.name}.tmp-{os.getpid()}")
+
+
+@contextlib.contextmanager
+def replacing_file(target: Path) -> Iterator[Path]:
+    """Yield a temporary path; on success it becomes ``target``, on any failure it disappears.
+
+    Raises:
+        DfsimError: the folder does not exist, or is not writable.
+    """
+    if target.is_dir():
+        raise DfsimError(f"{target} is a folder; name a file")
+    if not target.parent.is_dir():
+        raise DfsimError(f"{target.parent} is not a folder; create it, or choose another place")
+    scratch = temporary(target)
+    try:
+        yield scratch
+        os.replace(scratch, target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def check_new_folder(target: Path, marker: str, force: bool) -> None:
+    """Refuse a folder that must not be replaced.
+
+    Raises:
+        DfsimError: it exists and ``force`` is off, or it holds files but not ``marker``.
+    """
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not target.exists():
+        return
+    if not force:
+        raise DfsimError(f"{target} exists; choose another --out, or add --force to replace it")
+    if not (target / marker).is_file():
+        raise DfsimError(
+            f"{target} holds no {marker}, so dfsim did not write it and --force will not replace "
+            "it; choose another --out"
+        )
+
+
+@contextlib.contextmanager
+def replacing_folder(target: Path, marker: str, force: bool) -> Iterator[Path]:
+    """Yield a temporary folder; on success it becomes ``target``, on any failure it disappears.
+
+    Args:
+        target: the folder to create.
+        marker: a file that says a folder is dfsim's own; only such a folder is ever replaced.
+        force: whether an existing one may be replaced (only after success).
+    """
+    check_new_folder(target, marker, force)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = temporary(target)
+    old = target.with_name(f".{target.name}.old-{os.getpid()}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        yield scratch
+        if target.exists():
+            os.replace(target, old)
+        try:
+            os.replace(scratch, target)
+        except BaseException:
+            if old.exists():
+                os.replace(old, target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

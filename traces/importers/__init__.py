@@ -1,0 +1,1 @@
+"""Importers: one file per format, each turning a source into frames of canonical columns."""

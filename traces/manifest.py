@@ -1,0 +1,145 @@
+"""``manifest.json``: what a trace holds, which files, their checksums, and the run's settings.
+
+The last field is a checksum over the manifest's own bytes, so that a changed byte anywhere in a
+trace is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .advantage import AdvantageConfig
+from .errors import TraceError
+from .schema import TRACE_VERSION
+
+MANIFEST = "manifest.json"
+_BLANK = "0" * 64
+
+
+@dataclass(frozen=True)
+class StepEntry:
+    """One step: where its rows lie, how many, and a digest of their content."""
+
+    step: int
+    file: str
+    first_row: int
+    responses: int
+    groups: int
+    tokens: int | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One Parquet file: its SHA-256 and length in bytes."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Content of ``manifest.json``.
+
+    Attributes:
+        version: format version; a reader refuses versions it does not know.
+        writer: the dfsim that wrote it.
+        source: where the rows came from, in words.
+        label: a caution to print beside every result, or an empty string.
+        lengths: where ``num_tokens`` came from: ``tokens``, ``chars``, ``tokenizer NAME``, or
+            ``None`` where lengths are unknown.
+        config: the run's settings by verl's names.
+        columns: canonical column → type; numeric extras under their own names.
+        domains: names of the domains that occur, sorted.
+        steps: entries sorted by step.
+        files: file name → entry.
+    """
+
+    writer: str
+    source: str = ""
+    label: str = ""
+    lengths: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()
+    steps: tuple[StepEntry, ...] = ()
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    version: int = TRACE_VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the content, whatever the file layout and row order: 16 hex digits."""
+        content = "\n".join(f"{s.step} {s.digest}" for s in sorted(self.steps, key=lambda s: s.step))
+        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+    @property
+    def advantage_config(self) -> AdvantageConfig:
+        """How the run computed advantages; verl's defaults where the config is silent."""
+        name = self.config.get("adv_estimator", "grpo")
+        if name == "grpo" and self.config.get("norm_adv_by_std_in_grpo") is False:
+            name = "dr_grpo"
+        return AdvantageConfig(name, float(self.config.get("adv_eps", 1e-6)))
+
+    @property
+    def mini_batch_rows(self) -> int | None:
+        """``ppo_mini_batch_size``·n output rows, where the config knows both."""
+        prompts, n = self.config.get("ppo_mini_batch_size"), self.config.get("n")
+        return int(prompts) * int(n) if prompts and n else None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write ``manifest.json`` under a temporary name, then rename."""
+    record = asdict(manifest)
+    record["manifest_sha256"] = _BLANK
+    text = json.dumps(record, indent=1, sort_keys=False, allow_nan=False) + "\n"
+    head, _, tail = text.rpartition(_BLANK)
+    text = head + _digest(text) + tail
+    scratch = folder / f".{MANIFEST}.tmp"
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, folder / MANIFEST)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and verify ``manifest.json``.
+
+    Raises:
+        TraceError: it is missing, changed, not JSON, or of a version this reader does not know.
+    """
+    path = folder / MANIFEST
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TraceError(f"{folder} is not a trace: it holds no {MANIFEST}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path} can't be read ({error}); restore it from a copy") from None
+    try:
+        record = json.loads(text)
+        version = record["version"]
+        written = record.pop("manifest_sha256", "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import") from None
+    if version != TRACE_VERSION:
+        raise TraceError(
+            f"{path}: trace format version {version}; this dfsim reads version {TRACE_VERSION}. "
+            "Upgrade dfsim, or write the trace again with this one"
+        )
+    head, _, tail = text.rpartition(str(written))
+    if len(str(written)) != 64 or _digest(head + _BLANK + tail) != written:
+        raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import")
+    try:
+        record["steps"] = tuple(StepEntry(**s) for s in record["steps"])
+        record["files"] = {n: FileEntry(**f) for n, f in record["files"].items()}
+        record["domains"] = tuple(record["domains"])
+        return Manifest(**record)
+    except (KeyError, TypeError, AttributeError):
+        raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import") from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

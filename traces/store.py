@@ -1,0 +1,287 @@
+"""Writing and reading traces: a folder with ``manifest.json`` and one Parquet file per step."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .assemble import from_columns
+from .batch import RolloutBatch, missing_column, one_minus_prob_sq
+from .errors import TraceError
+from .files import temporary
+from .manifest import MANIFEST, FileEntry, Manifest, StepEntry, read_manifest, write_manifest
+from .ragged import offsets_of, segment_sum
+from .schema import COLUMNS, OUTPUT_COLUMNS, REQUIRED
+
+_SCALAR = {"int": pl.Int64, "float64": pl.Float64, "float32": pl.Float32, "str": pl.String}
+DERIVED = ("one_minus_prob_sq", "output_one_minus_prob_sq", "ref_kl")
+
+
+def dtype_of(name: str) -> Any:
+    """Polars type of a column in a trace; numeric extras are Float64."""
+    column = COLUMNS.get(name)
+    if column is None:
+        return pl.Float64
+    scalar = _SCALAR[column.kind]
+    return scalar if column.level == "response" else pl.List(scalar)
+
+
+class TraceWriter:
+    """Writes steps one by one; each is visible only when whole.
+
+    Args:
+        folder: an existing folder; a trace that is already there is continued.
+        manifest: source, label, settings of a new trace.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        exists = (folder / MANIFEST).exists()
+        self.manifest = read_manifest(folder) if exists else manifest
+
+    def write_step(self, frame: pl.DataFrame) -> StepEntry:
+        """Append one step's responses, in any row order; a step already there is replaced.
+
+        Args:
+            frame: one row a response, canonical columns (see ``schema``) and numeric extras.
+
+        Raises:
+            TraceError: a required column is missing, or a response occurs twice.
+        """
+        frame = _canonical(frame)
+        step = int(frame["step"][0])
+        name = f"step_{step:06d}.parquet"
+        scratch = temporary(self.folder / name)
+        frame.write_parquet(scratch, compression="zstd")
+        entry = FileEntry(_sha256(scratch), scratch.stat().st_size)
+        os.replace(scratch, self.folder / name)
+        tokens = frame["num_tokens"].sum() if "num_tokens" in frame.columns else None
+        written = StepEntry(
+            step=step,
+            file=name,
+            first_row=0,
+            responses=frame.height,
+            groups=frame["group_uid"].n_unique(),
+            tokens=None if tokens is None else int(tokens),
+            digest=content_digest(frame),
+        )
+        old = self.manifest
+        domains = frame["domain"].unique().to_list() if "domain" in frame.columns else []
+        steps = [s for s in old.steps if s.step != step] + [written]
+        self.manifest = replace(
+            old,
+            columns={**old.columns, **{n: str(t) for n, t in frame.schema.items()}},
+            domains=tuple(sorted({*old.domains, *domains})),
+            steps=tuple(sorted(steps, key=lambda s: s.step)),
+            files={**old.files, name: entry},
+        )
+        write_manifest(self.folder, self.manifest)
+        return written
+
+
+def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
+    for name in REQUIRED:
+        if name not in frame.columns:
+            raise TraceError(f"column '{name}' is missing; every trace needs it")
+    if frame.height == 0:
+        raise TraceError("a step without a response can't be written")
+    if "rollout_idx" not in frame.columns:
+        frame = frame.with_columns(rollout_idx=pl.int_range(pl.len()).over("group_uid"))
+    frame = frame.select(pl.col(n).cast(dtype_of(n)) for n in frame.columns)
+    frame = frame.select(c for c in frame.get_columns() if c.null_count() < len(c))
+    frame = frame.sort("group_uid", "rollout_idx")
+    known = [n for n in COLUMNS if n in frame.columns]
+    frame = frame.select(known + sorted(set(frame.columns) - set(known)))
+    _batch(frame, frame.columns, "step")  # refuses what no batch can hold
+    return _with_sums(frame)
+
+
+def _with_sums(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the per-response sums that replay needs when token lists are not read."""
+    sums: dict[str, pl.Series] = {}
+    if "old_log_probs" in frame.columns:
+        values, lengths = _ragged(frame["old_log_probs"])
+        per_token = one_minus_prob_sq(values)
+        sums["one_minus_prob_sq"] = pl.Series(segment_sum(per_token, offsets_of(lengths)))
+        if "output_tokens" in frame.columns:
+            cuts, per_response = _ragged(frame["output_tokens"])
+            totals = segment_sum(per_token, offsets_of(cuts)).tolist()
+            starts = offsets_of(per_response).tolist()
+            rows = [totals[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+            sums["output_one_minus_prob_sq"] = pl.Series(rows, dtype=pl.List(pl.Float64))
+        if "ref_log_probs" in frame.columns:
+            reference, ref_lengths = _ragged(frame["ref_log_probs"])
+            if np.array_equal(ref_lengths, lengths):
+                gap = reference.astype(np.float64) - values.astype(np.float64)
+                gap = np.clip(np.nan_to_num(gap, nan=0.0), -20, 20)
+                k3 = np.exp(gap) - gap - 1
+                sums["ref_kl"] = pl.Series(segment_sum(k3, offsets_of(lengths)))
+    return frame.with_columns(**sums)
+
+
+def content_digest(frame: pl.DataFrame) -> str:
+    """Digest of a step's captured content in canonical order; derived columns stay out."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(set(frame.columns) - set(DERIVED)):
+        series = frame[name]
+        digest.update(f"{name}:{series.dtype}:{len(series)};".encode())
+        if isinstance(series.dtype, pl.List):
+            digest.update(series.list.len().fill_null(-1).to_numpy().astype(np.int64).tobytes())
+            series = series.explode(empty_as_null=False, keep_nulls=False)
+        digest.update(series.is_null().to_numpy().tobytes())
+        if series.dtype == pl.String:
+            digest.update("\x00".join(series.fill_null("").to_list()).encode())
+        else:
+            digest.update(np.ascontiguousarray(series.fill_null(0).to_numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _ragged(series: pl.Series) -> tuple[Any, Any]:
+    lengths = series.list.len().fill_null(0).to_numpy().astype(np.int64)
+    return series.explode(empty_as_null=False, keep_nulls=False).to_numpy(), lengths
+
+
+def _batch(frame: pl.DataFrame, names: Iterable[str], where: str, **options: Any) -> RolloutBatch:
+    columns: dict[str, Any] = {}
+    for name in names:
+        series = frame[name]
+        if isinstance(series.dtype, pl.List):
+            columns[name] = _ragged(series)
+        elif series.dtype in (pl.String, pl.Float32, pl.Float64):
+            columns[name] = series.to_numpy()
+        elif series.null_count() == 0:
+            columns[name] = series.to_numpy()
+    return from_columns(columns, where=where, **options)
+
+
+class Trace:
+    """A trace on disk, read step by step; memory holds one step's columns at a time.
+
+    Attributes:
+        path: the folder.
+        manifest: its verified manifest.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_manifest(path)
+        if not self.manifest.steps:
+            raise TraceError(f"{path}: the trace has no finished step yet")
+        self._verified: set[str] = set()
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Columns that occur in at least one step."""
+        return self.manifest.columns
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Numeric columns of the verifier."""
+        return tuple(n for n in self.columns if n not in COLUMNS)
+
+    def count(self, what: str) -> int | None:
+        """Total of ``responses``, ``groups`` or ``tokens`` over the steps; None where unknown."""
+        values = [getattr(s, what) for s in self.manifest.steps]
+        return None if None in values else sum(values)
+
+    def require(self, names: Iterable[str], wanted_by: str) -> None:
+        """Raise ``TraceError`` for the first column that the trace lacks, naming the remedy."""
+        for name in names:
+            if not self.has(name):
+                raise missing_column(name, wanted_by, dict.fromkeys(self.extras))
+
+    def has(self, name: str) -> bool:
+        """Whether a column can be read or derived (advantages come from rewards)."""
+        if name == "num_tokens" and "old_log_probs" in self.columns:
+            return True
+        return name in self.columns or name == "advantage"
+
+    def frames(self, names: Iterable[str]) -> Iterator[tuple[StepEntry, pl.DataFrame]]:
+        """Yield each step's rows with the given columns, those it has.
+
+        Raises:
+            TraceError: a file is missing, changed, or can't be read.
+        """
+        wanted = list(dict.fromkeys([*REQUIRED, "rollout_idx", *names]))
+        for entry in self.manifest.steps:
+            path = self.path / entry.file
+            self._verify(path)
+            try:
+                scan = pl.scan_parquet(path, glob=False)
+                have = set(scan.collect_schema().names())
+                scan = scan.select(n for n in wanted if n in have)
+                yield entry, scan.slice(entry.first_row, entry.responses).collect()
+            except (pl.exceptions.PolarsError, OSError) as error:
+                line = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise TraceError(f"{path} can't be read ({line}); restore it") from None
+
+    def batches(self, names: Iterable[str]) -> Iterator[RolloutBatch]:
+        """Yield each step as a ``RolloutBatch`` with the given columns, those it has."""
+        names = set(names)
+        if names & {"num_tokens", "old_log_probs", *OUTPUT_COLUMNS}:
+            names |= {"num_tokens", "one_minus_prob_sq", *OUTPUT_COLUMNS}
+        manifest = self.manifest
+        for entry, frame in self.frames(sorted(names)):
+            yield _batch(
+                frame,
+                frame.columns,
+                f"{self.path / entry.file}",
+                domains=manifest.domains if "domain" in frame.columns else None,
+                advantage_config=manifest.advantage_config,
+                mini_batch_rows=manifest.mini_batch_rows,
+                loss_scale_factor=manifest.config.get("loss_scale_factor"),
+            )
+
+    def _verify(self, path: Path) -> None:
+        if path.name in self._verified:
+            return
+        entry = self.manifest.files.get(path.name)
+        if entry is None or not path.is_file():
+            raise TraceError(f"{path} is missing from the trace; restore it or re-import")
+        if path.stat().st_size != entry.size or _sha256(path) != entry.sha256:
+            raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import")
+        self._verified.add(path.name)
+
+
+def open_trace(path: str | Path) -> Trace:
+    """Open a trace, or the only trace below a folder.
+
+    Raises:
+        TraceError: nothing there, no trace below it, or several (listed).
+    """
+    root = Path(path)
+    if not root.exists():
+        raise TraceError(f"{root} does not exist")
+    if not root.is_dir():
+        raise TraceError(
+            f"{root} is a file, not a trace; import it first: "
+            f"dfsim import {root} --out TRACE --format flat"
+        )
+    if (root / MANIFEST).is_file():
+        return Trace(root)
+    found = sorted(p.parent for p in root.rglob(MANIFEST) if not _hidden(p.relative_to(root)))
+    if not found:
+        raise TraceError(
+            f"{root} holds no trace (no {MANIFEST} below it); make one with "
+            "dfsim import SRC --out DIR --format flat"
+        )
+    if len(found) > 1:
+        listed = ", ".join(str(p) for p in found)
+        raise TraceError(f"{root} holds {len(found)} traces; name one of: {listed}")
+    return Trace(found[0])
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
