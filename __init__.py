@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .traces.version import __version__
+
 if TYPE_CHECKING:
     from .sim.replay import replay
     from .strategies.catalog import build
     from .strategies.check import check_strategy
     from .traces.store import open_trace
-
-__version__ = "0.1.0"
 
 __all__ = ["__version__", "build", "check_strategy", "open_trace", "replay"]
 

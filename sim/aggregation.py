@@ -65,13 +65,13 @@ def coefficients(batch: RolloutBatch, mode: LossAggMode) -> Float:
     if mode == "seq-mean-token-mean":
         return np.divide(1.0, rows * tokens, out=np.zeros(len(tokens)), where=tokens > 0)
     if mode == "seq-mean-token-sum":
-        return 1.0 / rows
+        return np.reciprocal(rows.astype(np.float64))
     scale = batch.loss_scale_factor
-    return np.full(len(tokens), np.nan) if scale is None else 1.0 / (rows * scale)
+    return np.full(len(tokens), np.nan) if scale is None else np.divide(1.0, rows * scale)
 
 
 def updates_per_step(batch: RolloutBatch) -> float:
-    """Optimizer updates of the step per epoch: mini-batches seen, else rows over configured rows."""
+    """Optimizer updates of a step and epoch: mini-batches seen, else rows over configured rows."""
     if batch.mini_batch_O is not None:
         return float(len(np.unique(batch.mini_batch_O)))
     if batch.mini_batch_rows is None:

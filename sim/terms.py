@@ -176,7 +176,7 @@ class Weighted:
     @cached_property
     def trained_G(self) -> Bool:
         """Groups with Σ |wA| > 0 over their tokens, live or not."""
-        return self.group_sum(self.moved_N) > 0  # type: ignore[no-any-return]
+        return self.group_sum(self.moved_N) > 0
 
     def energy_extremes(self, by_domain: bool) -> tuple[Float, Float, Float, Float]:
         """Summands (G) of the extreme energy ratios: high numerator, denominator, low ones.

@@ -6,7 +6,6 @@ Both are frozen dataclasses whose fields, made with :func:`param`, are their par
 from __future__ import annotations
 
 import dataclasses
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args, get_type_hints
 
@@ -66,13 +65,30 @@ class Scorer(Protocol):
 class Actuator(Protocol):
     """Score → ``Decision``."""
 
-    kind: ClassVar[Kind]
     level: ClassVar[Level]
-    columns: ClassVar[tuple[str, ...]]
+    optional_columns: ClassVar[tuple[str, ...]]
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns it reads beyond those a scorer reads."""
+        ...
 
     def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score of this actuator's level."""
         ...
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Base of the built-in actuators: reads no column of its own unless it says so."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    optional_columns: ClassVar[tuple[str, ...]] = ()
 
 
 def param(
@@ -207,6 +223,11 @@ class Strategy:
         """Columns it needs beyond step, group_uid, rollout_idx, reward and advantage."""
         return tuple(dict.fromkeys((*self.scorer.columns, *self.actuator.columns)))
 
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """Columns it uses where they are there."""
+        return self.actuator.optional_columns
+
     def decide(self, batch: RolloutBatch, scores: Scores | None = None) -> Decision:
         """Weights for one batch.
 
@@ -262,5 +283,3 @@ def selection(batch: RolloutBatch, keep_N: Bool, tied_N: Bool, renormalise: bool
         advantage = np.zeros(batch.num_responses)
         advantage[keep_N] = inside
     return Decision(keep_N.astype(np.float64), None, advantage, tied_N)
-
-

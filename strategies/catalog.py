@@ -11,7 +11,7 @@ from typing import Any
 
 from ..traces.errors import StrategyError, nearest
 from .base import Actuator, ParamInfo, Scorer, Strategy, make, parameters
-from .own import Own, is_own, load_own
+from .own import OWN_SOURCE, Own, as_rule, is_own, load_own
 from .reweight.normalised import Power, QuantileBand, Softmax
 from .reweight.probability_mix import ProbabilityMix
 from .reweight.uniform import Unchanged
@@ -191,16 +191,24 @@ def build(
     if name is None:
         if not scorer or not actuator:
             raise StrategyError("name a strategy, or give both a scorer and an actuator")
-        pair = Preset(_known(scorer, SCORERS, "scorer"), _known(actuator, ACTUATORS, "actuator"), "", "")
+        pair = Preset(
+            _known(scorer, SCORERS, "scorer"), _known(actuator, ACTUATORS, "actuator"), "", ""
+        )
         return _compose(f"{scorer}+{actuator}", pair, values, tie_seed)
     if is_own(name):
-        own, given = load_own(name), values
-        actuator_ = Own(make(own, given, name))
-        shown = {i.name: getattr(actuator_.rule, i.name) for i in parameters(own).values()}
-        return Strategy(name, Uniform(), actuator_, shown, "your own", tie_seed)
+        return build_own(load_own(name), name, values, tie_seed)
     if name not in PRESETS:
-        raise StrategyError(f"no strategy is called '{name}'{_hint(name, PRESETS)}; dfsim strategies lists them")
+        raise StrategyError(
+            f"no strategy is called '{name}'{_hint(name, PRESETS)}; dfsim strategies lists them"
+        )
     return _compose(name, PRESETS[name], values, tie_seed)
+
+
+def build_own(cls: type, name: str, values: dict[str, Any], tie_seed: int) -> Strategy:
+    """Build a strategy from a user's class, whose dataclass fields are its parameters."""
+    rule = make(as_rule(cls, name), values, name)
+    shown = {p: getattr(rule, p) for p in parameters(type(rule))}
+    return Strategy(name, Uniform(), Own(rule), shown, OWN_SOURCE, tie_seed)
 
 
 def _compose(name: str, preset: Preset, values: dict[str, Any], tie_seed: int) -> Strategy:
@@ -210,7 +218,9 @@ def _compose(name: str, preset: Preset, values: dict[str, Any], tie_seed: int) -
             raise StrategyError(f"{name} fixes {key}={preset.fixed[key]}; it can't be set")
         if key not in allowed:
             have = ", ".join(allowed) or "none"
-            raise StrategyError(f"{name} has no parameter '{key}'{_hint(key, allowed)}; it has: {have}")
+            raise StrategyError(
+                f"{name} has no parameter '{key}'{_hint(key, allowed)}; it has: {have}"
+            )
     values = {**preset.defaults, **preset.fixed, **values}
     parts: list[Any] = []
     for cls in (SCORERS[preset.scorer], ACTUATORS[preset.actuator]):

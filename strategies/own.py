@@ -19,6 +19,7 @@ from ..traces.ragged import Float
 from .base import Decision, Kind, Level
 
 GROUP = "dfsim.strategies"
+OWN_SOURCE = "your own"
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,15 @@ class Own:
 
     rule: Any
     level: ClassVar[Level] = "response"
+    optional_columns: ClassVar[tuple[str, ...]] = ("prompt_id", "domain", "num_tokens")
 
     @property
-    def kind(self) -> Kind:  # type: ignore[override]
+    def kind(self) -> Kind:
         """``select`` or ``reweight``."""
         return getattr(self.rule, "kind", "reweight")
 
     @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+    def columns(self) -> tuple[str, ...]:
         """Columns the rule says it reads."""
         return tuple(getattr(self.rule, "columns", ()))
 
@@ -53,7 +55,9 @@ class Own:
         per_token = getattr(self.rule, "level", "response") == "token"
         if per_token and batch.token_offsets is None:
             raise StrategyError(f"{name} weighs tokens but names no token column in 'columns'")
-        count = batch.token_offsets[-1] if per_token and batch.token_offsets is not None else len(score)
+        count = (
+            batch.token_offsets[-1] if per_token and batch.token_offsets is not None else len(score)
+        )
         if weight.shape != (count,):
             raise StrategyError(f"{name}.weights returned shape {weight.shape}, not ({count},)")
         if not (np.isfinite(weight).all() and (weight >= 0).all()):
@@ -71,7 +75,7 @@ def load_own(name: str) -> type[Any]:
     """Load the class a name points to.
 
     Raises:
-        StrategyError: no such file or class, the file does not import, or the class is no strategy.
+        StrategyError: no such file or class, or the file does not import.
     """
     if ".py" in name:
         cls = _from_file(name)
@@ -81,11 +85,18 @@ def load_own(name: str) -> type[Any]:
             cls = entry.load()
         except Exception as error:
             raise StrategyError(f"entry point '{name}' does not load: {_line(error)}") from None
+    return cls
+
+
+def as_rule(cls: Any, name: str) -> type[Any]:
+    """Return the class as a dataclass, or refuse what is no strategy.
+
+    Raises:
+        StrategyError: it is no class, or has no method ``weights``.
+    """
     if not (inspect.isclass(cls) and callable(getattr(cls, "weights", None))):
         raise StrategyError(f"{name} is no strategy: it needs a method weights(self, batch)")
-    if not dataclasses.is_dataclass(cls):
-        cls = dataclass(frozen=True)(cls)
-    return cls  # type: ignore[no-any-return]
+    return cls if dataclasses.is_dataclass(cls) else dataclass(frozen=True)(cls)
 
 
 def _from_file(name: str) -> Any:

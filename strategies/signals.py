@@ -11,6 +11,9 @@ from ..traces.batch import RolloutBatch
 from ..traces.ragged import Float, segment_sum
 from .base import Level, Scorer, param
 
+LAST = -1e100
+"""Score of what must rank last: finite, so that variances and quantiles stay finite too."""
+
 
 @dataclass(frozen=True)
 class Uniform:
@@ -82,10 +85,8 @@ class TokenEfficiency:
         """r / tokens, or −tokens (N)."""
         tokens = batch.column("num_tokens", "gfpo").astype(np.float64)
         if self.metric == "short":
-            return np.where(tokens > 0, -tokens, -np.inf)
-        return np.divide(
-            batch.reward_N, tokens, out=np.full(len(tokens), -np.inf), where=tokens > 0
-        )
+            return np.where(tokens > 0, -tokens, LAST)
+        return np.divide(batch.reward_N, tokens, out=np.full(len(tokens), LAST), where=tokens > 0)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from dfsim.strategies.base import Decision
@@ -17,7 +18,7 @@ def token_lists(batch: RolloutBatch, values: Any) -> list[Any] | None:
     if values is None or batch.token_offsets is None:
         return None
     cuts = batch.token_offsets.tolist()
-    return [values[a:b].tolist() for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [values[a:b].tolist() for a, b in pairwise(cuts)]
 
 
 def rows_of(batch: RolloutBatch) -> list[dict[str, Any]]:

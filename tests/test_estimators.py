@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from reference import estimators_slow as slow
 from rows import decision_of, rows_of
 
 from dfsim.sim.aggregation import LOSS_AGG_MODES
@@ -16,6 +15,7 @@ from dfsim.strategies.base import Decision
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.synthetic import exact_step, random_step
+from reference import estimators_slow as slow
 
 RUN_ONLY = {"refill_factor", "updates_per_step", "signal_scale_cv"}
 

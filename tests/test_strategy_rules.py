@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import strategies_slow as slow
-from rows import keys_of, rows_of, token_lists
+from rows import keys_of, rows_of
 
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.advantage import AdvantageConfig, advantages
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.synthetic import random_step
+from reference import strategies_slow as slow
 
 SELECTORS = [n for n in PRESETS if build(n).kind == "select"]
 PARAMS = {

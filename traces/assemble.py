@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class _Assembler:
         starts = np.concatenate(([0], change)) if self.count else change
         heads = [str(u) for u in uid[starts]]  # code point order is the order of UTF-8 bytes
         self.order: Int | None = None
-        in_order = all(a < b for a, b in zip(heads, heads[1:], strict=False))
+        in_order = all(a < b for a, b in pairwise(heads))
         if in_order:
             same_group = np.ones(max(self.count - 1, 0), dtype=bool)
             same_group[change - 1] = False
@@ -135,11 +136,9 @@ class _Assembler:
                 f"{self.where}: group '{self.uid_G[group]}' has two values of '{name}' "
                 f"({first[group]!r} and {values[differs[0]]!r}); a group is one prompt"
             )
-        return first  # type: ignore[no-any-return]
+        return first
 
-    def domain_codes(
-        self, domains: tuple[str, ...] | None
-    ) -> tuple[tuple[str, ...], Int | None]:
+    def domain_codes(self, domains: tuple[str, ...] | None) -> tuple[tuple[str, ...], Int | None]:
         values = self.rows("domain", object)
         if values is None:
             return (), None

@@ -22,6 +22,8 @@ from .ragged import (
     Int,
     buckets,
     offsets_of,
+    segment_max,
+    segment_min,
     segment_sum,
 )
 from .schema import COLUMNS
@@ -110,7 +112,7 @@ class RolloutBatch:
     advantage_T: Float | None = None
     policy_version_N: Int | None = None
     extras: Mapping[str, Float] = field(default_factory=dict)
-    advantage_config: AdvantageConfig = AdvantageConfig()
+    advantage_config: AdvantageConfig = field(default_factory=AdvantageConfig)
     mini_batch_rows: int | None = None
     loss_scale_factor: float | None = None
 
@@ -175,7 +177,7 @@ class RolloutBatch:
         if name in FIELDS:
             value = getattr(self, FIELDS[name])
             if value is not None:
-                return value  # type: ignore[no-any-return]
+                return value
         elif name in self.extras:
             return self.extras[name]
         raise missing_column(name, wanted_by, self.extras)
@@ -249,3 +251,11 @@ def missing_column(name: str, wanted_by: str, extras: Mapping[str, Any]) -> Trac
         f"{wanted_by} needs column '{name}', which the trace lacks: numeric extra columns of this "
         f"trace are {have}"
     )
+
+
+def reward_span(batch: RolloutBatch) -> tuple[Float, Float]:
+    """Minimum and maximum reward of each group (G), NaN rows aside; ±inf where all are NaN."""
+    nan = np.isnan(batch.reward_N)
+    low = segment_min(np.where(nan, np.inf, batch.reward_N), batch.group_offsets)
+    high = segment_max(np.where(nan, -np.inf, batch.reward_N), batch.group_offsets)
+    return low, high

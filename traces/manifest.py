@@ -75,7 +75,9 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of the content, whatever the file layout and row order: 16 hex digits."""
-        content = "\n".join(f"{s.step} {s.digest}" for s in sorted(self.steps, key=lambda s: s.step))
+        content = "\n".join(
+            f"{s.step} {s.digest}" for s in sorted(self.steps, key=lambda s: s.step)
+        )
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     @property
@@ -123,7 +125,9 @@ def read_manifest(folder: Path) -> Manifest:
         version = record["version"]
         written = record.pop("manifest_sha256", "")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import") from None
+        raise TraceError(
+            f"{path} was changed after dfsim wrote it; restore it or re-import"
+        ) from None
     if version != TRACE_VERSION:
         raise TraceError(
             f"{path}: trace format version {version}; this dfsim reads version {TRACE_VERSION}. "
@@ -138,7 +142,9 @@ def read_manifest(folder: Path) -> Manifest:
         record["domains"] = tuple(record["domains"])
         return Manifest(**record)
     except (KeyError, TypeError, AttributeError):
-        raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import") from None
+        raise TraceError(
+            f"{path} was changed after dfsim wrote it; restore it or re-import"
+        ) from None
 
 
 def _digest(text: str) -> str:

@@ -27,7 +27,7 @@ def _reduce(op: np.ufunc, values: AnyArray, offsets: Int, empty: float) -> AnyAr
     if filled.all():
         if len(starts) == 0:
             return np.zeros(0, dtype=values.dtype)
-        return op.reduceat(values[: ends[-1]], starts)  # type: ignore[no-any-return]
+        return op.reduceat(values[: ends[-1]], starts)
     out = np.full(len(starts), empty, dtype=np.result_type(values.dtype, type(empty)))
     if filled.any():
         out[filled] = op.reduceat(values[: ends[-1]], starts[filled])

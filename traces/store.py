@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def _with_sums(frame: pl.DataFrame) -> pl.DataFrame:
             cuts, per_response = _ragged(frame["output_tokens"])
             totals = segment_sum(per_token, offsets_of(cuts)).tolist()
             starts = offsets_of(per_response).tolist()
-            rows = [totals[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+            rows = [totals[a:b] for a, b in pairwise(starts)]
             sums["output_one_minus_prob_sq"] = pl.Series(rows, dtype=pl.List(pl.Float64))
         if "ref_log_probs" in frame.columns:
             reference, ref_lengths = _ragged(frame["ref_log_probs"])
@@ -127,9 +128,9 @@ def _with_sums(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def content_digest(frame: pl.DataFrame) -> str:
-    """Digest of a step's captured content in canonical order; derived columns stay out."""
+    """Digest of a step's captured content in canonical order; its number and sums stay out."""
     digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(set(frame.columns) - set(DERIVED)):
+    for name in sorted(set(frame.columns) - {"step", *DERIVED}):
         series = frame[name]
         digest.update(f"{name}:{series.dtype}:{len(series)};".encode())
         if isinstance(series.dtype, pl.List):
@@ -159,9 +160,7 @@ def _batch(frame: pl.DataFrame, names: Iterable[str], where: str, **options: Any
         series = frame[name]
         if isinstance(series.dtype, pl.List):
             columns[name] = _ragged(series)
-        elif series.dtype in (pl.String, pl.Float32, pl.Float64):
-            columns[name] = series.to_numpy()
-        elif series.null_count() == 0:
+        elif series.dtype in (pl.String, pl.Float32, pl.Float64) or series.null_count() == 0:
             columns[name] = series.to_numpy()
     return from_columns(columns, where=where, **options)
 

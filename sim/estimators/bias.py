@@ -22,11 +22,10 @@ def _one_sided(w: Weighted) -> Float:
 
 
 def _positive(w: Weighted) -> Float:
-    return w.group_sum(w.positive_N)  # type: ignore[no-any-return]
+    return w.group_sum(w.positive_N)
 
 
 _NO_SIGNAL = "no live group carries a weighted advantage"
-
 
 
 ESTIMATORS = (

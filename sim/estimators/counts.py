@@ -10,7 +10,7 @@ from .base import GROUPS, LIVE, RESPONSES, SIGNAL_GROUPS, TOKENS, Estimator, Par
 
 
 def _kept(w: Weighted) -> Float:
-    return w.group_sum((w.decision.weight_N > 0).astype(np.float64))  # type: ignore[no-any-return]
+    return w.group_sum((w.decision.weight_N > 0).astype(np.float64))
 
 
 def _kept_group(w: Weighted) -> Float:
@@ -18,7 +18,7 @@ def _kept_group(w: Weighted) -> Float:
 
 
 def _abs_advantage(w: Weighted) -> Float:
-    return w.group_sum(np.abs(w.terms.batch.advantage_N))  # type: ignore[no-any-return]
+    return w.group_sum(np.abs(w.terms.batch.advantage_N))
 
 
 def _abs_singleton(w: Weighted) -> Float:

@@ -23,7 +23,7 @@ def _projection(w: Weighted) -> Float:
 
 
 def _energy(w: Weighted) -> Float:
-    return w.group_sum(w.energy_N)  # type: ignore[no-any-return]
+    return w.group_sum(w.energy_N)
 
 
 SIGNAL_SQ = Part(_squared_signal)

@@ -40,9 +40,7 @@ class StepSums:
         uniform = Weighted(terms, Decision(np.ones(batch.num_responses)))
         self.weighted = {name: Weighted(terms, d) for name, d in decisions.items()}
         self.batch, self.estimators = batch, estimators
-        used = dict.fromkeys(
-            p for e in estimators for p in (*e.parts, *(e.domain_parts or ()))
-        )
+        used = dict.fromkeys(p for e in estimators for p in (*e.parts, *(e.domain_parts or ())))
         self._shared = {p: i for i, p in enumerate(p for p in used if p.baseline)}
         self._own = {p: i for i, p in enumerate(p for p in used if not p.baseline)}
         self._shared_parts = np.stack([p.of(uniform) for p in self._shared], axis=1)
@@ -57,7 +55,7 @@ class StepSums:
         return [slice(None), *(np.flatnonzero(codes == d) for d in range(domains))]
 
     def values(self, domains: int = 0, counts_RG: Float | None = None) -> Float:
-        """Value of every estimator, (E, 1+D, 1+R, K): scope 0 is the step, row 0 the step as logged.
+        """Value of every estimator (E, 1+D, 1+R, K): scope 0 is the step, row 0 as logged.
 
         Args:
             domains: D, or 0 for the step alone.
@@ -65,13 +63,13 @@ class StepSums:
         """
         scopes = self._scopes(domains)
         rows = 1 if counts_RG is None else 1 + len(counts_RG)
-        names = len(self.weighted)
+        names, lacking = len(self.weighted), self.lacking()
         out = np.full((len(self.estimators), 1 + domains, rows, names), np.nan)
         for scope, groups in enumerate(scopes):
             shared = self._sum(self._shared_parts[groups], groups, counts_RG)
             own = self._sum(self._own_parts[groups], groups, counts_RG)
             for index, estimator in enumerate(self.estimators):
-                if estimator.needs is not None and self._lacks(estimator.needs):
+                if estimator.needs in lacking:
                     continue
                 parts = estimator.parts if scope == 0 else estimator.domain_parts or estimator.parts
                 sums = [
@@ -96,7 +94,7 @@ class StepSums:
     def _sum(self, parts: Float, groups: Int | slice, counts_RG: Float | None) -> Float:
         whole = parts.sum(axis=0)[None]
         if counts_RG is None:
-            return whole  # type: ignore[no-any-return]
+            return whole
         flat = parts.reshape(len(parts), -1)
         with np.errstate(invalid="ignore"):
             resampled = counts_RG[:, groups] @ flat
@@ -108,10 +106,11 @@ class StepSums:
             return np.full((1, len(self.weighted)), np.nan)
         return values.max(axis=0)[None]
 
-    def _lacks(self, column: str) -> bool:
-        missing = {
+    def lacking(self) -> set[str]:
+        """What the step lacks of that which estimators need."""
+        lacking = {
             "lengths": self.batch.num_tokens_N is None,
             "log_probs": self.batch.one_minus_prob_sq_O is None,
         }
-        assert missing.keys() == MISSING.keys()
-        return missing[column]
+        assert lacking.keys() == MISSING.keys()
+        return {name for name, absent in lacking.items() if absent}

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Float, batch_sum, round_significant
-from ..base import Decision, Kind, Level, param
+from ..base import Decision, Kind, Level, Rule, param
 
 
 def mean_one(value: Float) -> Decision:
@@ -19,12 +19,11 @@ def mean_one(value: Float) -> Decision:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Rule):
     """w ∝ exp(s/T), mean 1. Responses with score 0 take mass, so the others inflate."""
 
     kind: ClassVar[Kind] = "reweight"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
     temperature: float = param(1.0, "T; small ones sharpen", above=0)
 
     def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
@@ -34,7 +33,7 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class Power:
+class Power(Rule):
     """w ∝ (s + 1e-8)^α, mean 1: the priorities of arXiv:1511.05952 §3.3.
 
     Only the priorities: nothing is sampled and no importance correction applied.
@@ -42,7 +41,6 @@ class Power:
 
     kind: ClassVar[Kind] = "reweight"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
     alpha: float = param(0.5, "α; 0 is uniform", 0)
 
     def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
@@ -51,7 +49,7 @@ class Power:
 
 
 @dataclass(frozen=True)
-class QuantileBand:
+class QuantileBand(Rule):
     """w ∝ focus_weight inside the [low_q, high_q] quantiles of the score, else 1; mean 1.
 
     Quantiles interpolate linearly. Over binary rewards with k solved of N the band holds every
@@ -61,7 +59,6 @@ class QuantileBand:
 
     kind: ClassVar[Kind] = "reweight"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
     low_q: float = param(0.25, "lower quantile of the band", 0, 1)
     high_q: float = param(0.75, "upper quantile of the band", 0, 1)
     focus_weight: float = param(2.0, "weight inside the band, relative to outside", 0)

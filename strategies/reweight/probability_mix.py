@@ -9,11 +9,11 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Float, batch_sum, segment_sum
-from ..base import Decision, Kind, Level, param
+from ..base import Decision, Kind, Level, Rule, param
 
 
 @dataclass(frozen=True)
-class ProbabilityMix:
+class ProbabilityMix(Rule):
     """w_t = α·π_t + (1−α), divided by its mean over the batch's tokens unless ``mean_one`` is off.
 
     Advantage reweighting of arXiv:2505.12929 §4: low-probability tokens, whose gradients are large,
@@ -23,7 +23,6 @@ class ProbabilityMix:
 
     kind: ClassVar[Kind] = "reweight"
     level: ClassVar[Level] = "token"
-    columns: ClassVar[tuple[str, ...]] = ()
     alpha: float = param(0.5, "α; 0 is uniform", 0, 1)
     mean_one: bool = param(True, "divide by the mean weight of the batch's tokens")
 

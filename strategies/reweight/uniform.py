@@ -7,16 +7,15 @@ from typing import ClassVar
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Float
-from ..base import Decision, Kind, Level
+from ..base import Decision, Kind, Level, Rule
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class Unchanged(Rule):
     """Weights are the score itself, ones for the baseline every number is relative to."""
 
     kind: ClassVar[Kind] = "baseline"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Weights 1 (N)."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Float, round_significant
-from ..base import Decision, Kind, Level, param, selection
+from ..base import Decision, Kind, Level, Rule, param, selection
 
 
 @dataclass(frozen=True)
-class GroupTopK:
+class GroupTopK(Rule):
     """Keep the min(k, n) highest scores of each group; ties go to the lowest rollout_idx.
 
     With reward per token this is GFPO (arXiv:2508.09726 §3), which re-normalises advantages inside
@@ -22,7 +22,6 @@ class GroupTopK:
 
     kind: ClassVar[Kind] = "select"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
     k: int = param(3, "responses kept per group", 1)
     renormalise: bool = param(False, "recompute advantages inside the kept subset")
 

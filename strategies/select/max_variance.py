@@ -9,14 +9,11 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Bool, Bucket, Float, Int, round_significant
-from ..base import Decision, Kind, Level, param, selection
-
-
-_LOWEST = -1e100  # stands for −inf, whose variance no float holds
+from ..base import Decision, Kind, Level, Rule, param, selection
 
 
 @dataclass(frozen=True)
-class MaxVariance:
+class MaxVariance(Rule):
     """Keep the m = max(1, round(keep_frac·n)) responses of greatest reward variance.
 
     The best set is always the a lowest and the m−a highest (arXiv:2504.13818 §3.2). A later a
@@ -27,13 +24,12 @@ class MaxVariance:
 
     kind: ClassVar[Kind] = "select"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
     keep_frac: float = param(0.5, "share of a group that is kept", high=1, above=0)
     renormalise: bool = param(False, "recompute advantages inside the kept subset")
 
     def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score per response (N), by default the reward."""
-        rounded = np.maximum(round_significant(score), _LOWEST)
+        rounded = round_significant(score)
         keep = np.zeros(batch.num_responses, dtype=bool)
         tied = np.zeros(batch.num_responses, dtype=bool)
         for bucket in batch.buckets:

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Float
-from ..base import Decision, Kind, Level, param
+from ..base import Decision, Kind, Level, Rule, param
 
 
 @dataclass(frozen=True)
-class SolveBand:
+class SolveBand(Rule):
     """Keep a group iff low·n < k < high·n, with k solved of n responses.
 
     Compared exactly: the bounds are taken as the decimals they are written as, so at n = 5 the
@@ -24,7 +24,6 @@ class SolveBand:
 
     kind: ClassVar[Kind] = "select"
     level: ClassVar[Level] = "group"
-    columns: ClassVar[tuple[str, ...]] = ()
     low: float = param(0.2, "solve rate must lie above", 0, 1)
     high: float = param(0.8, "solve rate must lie below", 0, 1)
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import Float, round_significant
-from ..base import Decision, Kind, Level, param, selection
+from ..base import Decision, Kind, Level, Rule, param, selection
 
 
 @dataclass(frozen=True)
-class TopFraction:
+class TopFraction(Rule):
     """Keep the max(1, round(fraction·N)) highest scores of the batch.
 
     Scores of binary rewards take few levels, so the cut usually falls inside a tie: it is decided
@@ -22,7 +22,7 @@ class TopFraction:
 
     kind: ClassVar[Kind] = "select"
     level: ClassVar[Level] = "response"
-    columns: ClassVar[tuple[str, ...]] = ()
+    optional_columns: ClassVar[tuple[str, ...]] = ("prompt_id",)
     fraction: float = param(0.5, "share of the batch that is kept", high=1, above=0)
 
     def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:

@@ -1,0 +1,291 @@
+"""The command line: thin commands over the library."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from .traces.errors import DfsimError
+
+app = typer.Typer(
+    name="dfsim",
+    help="Replay data strategies over captured GRPO rollouts, before spending GPUs on them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TracePath = Annotated[Path, typer.Argument(help="A trace, or a folder with one below it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what dfsim wrote there before.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+
+
+def _command(function: F) -> F:
+    """Turn a user's mistake into one line and exit 2, Ctrl-C into exit 130."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except DfsimError as error:
+            _stop(f"dfsim: {error}", 2)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except OSError as error:
+            _stop(f"dfsim: {error.filename or ''}: {error.strerror or error}", 2)
+        except KeyboardInterrupt:
+            _stop("dfsim: interrupted; nothing partial was left behind", 130)
+
+    return run  # type: ignore[return-value]
+
+
+def _stop(message: str, code: int) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+def _progress(title: str, quiet: bool) -> Any:
+    from .reports.progress import progress
+
+    return progress(title, quiet)
+
+
+@app.command(rich_help_panel="Offline")
+@_command
+def replay(
+    path: TracePath,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", "-s", help="Preset, FILE.py:Class, or all; may be repeated."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("-p", help="name=value, or strategy.name=value; a [list] is a sweep."),
+    ] = None,
+    scorer: Annotated[str | None, typer.Option(help="Compose: a scorer …")] = None,
+    actuator: Annotated[str | None, typer.Option(help="… and an actuator.")] = None,
+    loss_agg_mode: Annotated[
+        str | None, typer.Option(help="verl's loss aggregation; default: the run's own.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for JSON, tables and figures.")] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Parquet file for one strategy's weights.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
+    tie_seed: Annotated[int, typer.Option(help="Seed that breaks ties across groups.")] = 0,
+    phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what strategies would have done to the updates of a captured run."""
+    import contextlib
+
+    from .sim.replay import replay as run
+    from .strategies.grammar import strategies_of
+    from .traces.files import check_new_folder
+    from .traces.store import open_trace
+
+    trace = open_trace(path)
+    skipped: dict[str, str] = {}
+    if strategy and "all" in strategy:
+        from .sim.census import cannot_run
+
+        skipped = cannot_run(trace)
+    chosen = strategies_of(
+        strategy or [], param or [], scorer, actuator, tie_seed=tie_seed, skip=skipped
+    )
+    if out is not None:
+        from .reports.files import REPLAY_JSON
+
+        check_new_folder(out, REPLAY_JSON, force)
+    with contextlib.ExitStack() as stack:
+        on_decision = None
+        if decisions is not None:
+            from .reports.files import writing_decisions
+
+            if len(chosen) != 1:
+                raise DfsimError("--decisions writes one strategy's weights; name one strategy")
+            on_decision = stack.enter_context(writing_decisions(decisions, chosen[0].name))
+        with _progress("replay", quiet) as tick:
+            result = run(
+                trace,
+                chosen,
+                loss_agg_mode=loss_agg_mode,
+                resamples=resamples,
+                seed=seed,
+                phi=phi,
+                progress=tick,
+                on_decision=on_decision,
+            )
+    if out is not None:
+        from .reports.files import write_replay
+
+        write_replay(result, out, force)
+    if json:
+        from .reports.files import dump_json
+
+        typer.echo(dump_json(result.to_dict()))
+        return
+    from .reports.tables import console, print_replay
+
+    screen = console()
+    print_replay(result, screen)
+    for name, reason in skipped.items():
+        screen.print(f"· {name} was left out: {reason}", style="dim")
+    for written in filter(None, (out, decisions)):
+        screen.print(f"Written: {written}")
+
+
+@app.command(rich_help_panel="Offline")
+@_command
+def inspect(
+    path: TracePath,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Write one row a prompt (.csv or .parquet).")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a trace holds, what is odd about it, and what it can run."""
+    from .reports.files import dump_json, write_prompts
+    from .reports.tables import console, print_census
+    from .sim.census import census
+    from .sim.replay import describe
+    from .traces.store import open_trace
+
+    trace = open_trace(path)
+    with _progress("inspect", quiet) as tick:
+        found = census(trace, tick)
+    if prompts is not None:
+        write_prompts(found, prompts)
+    if json:
+        typer.echo(dump_json({"trace": describe(trace), **found.to_dict()}))
+        return
+    print_census(trace, found, console())
+
+
+@app.command(rich_help_panel="Offline")
+@_command
+def strategies(
+    path: Annotated[Path | None, typer.Argument(help="A trace, to see what it can run.")] = None,
+    check: Annotated[
+        str | None, typer.Option(help="Check a strategy of your own: FILE.py:Class.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the strategies: kind, signals, parameters, source, and whether a trace can run them."""
+    from .reports.files import dump_json
+    from .reports.tables import console, print_strategies, strategies_record
+
+    if check is not None:
+        from .strategies.check import check_strategy
+
+        passed = check_strategy(check)
+        typer.echo(f"{check}: {len(passed)} invariants hold: {', '.join(passed)}")
+        return
+    reasons = None
+    if path is not None:
+        from .sim.census import cannot_run
+        from .traces.store import open_trace
+
+        reasons = cannot_run(open_trace(path))
+    if json:
+        typer.echo(dump_json(strategies_record(reasons)))
+        return
+    print_strategies(console(), reasons)
+
+
+@app.command("import", rich_help_panel="Offline")
+@_command
+def import_(
+    source: Annotated[Path, typer.Argument(help="A file, or a folder of files.")],
+    out: Annotated[Path, typer.Option(help="The trace folder to create.")],
+    format: Annotated[str, typer.Option(help="How the source is laid out.")] = "flat",
+    map: Annotated[
+        list[str] | None, typer.Option("--map", help="canonical_name=column of the source.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="tokenizer.json that measures responses.")
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option(help="chars: measure responses in characters.")
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the run, e.g. ppo_mini_batch_size=24."),
+    ] = None,
+    label: Annotated[str, typer.Option(help="A caution to print beside every result.")] = "",
+    keep_text: Annotated[bool, typer.Option(help="Store prompt and response text.")] = False,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a trace from rollouts that are already on disk."""
+    from .reports.files import dump_json
+    from .reports.tables import console, print_import
+    from .strategies.grammar import assignments, yaml_value
+    from .traces.importers.base import ImportOptions
+    from .traces.importing import import_trace
+
+    if length not in (None, "chars"):
+        raise DfsimError(f"--length {length} is not known; it takes: chars")
+    options = ImportOptions(
+        columns=dict(assignments(map or [], "--map")),
+        tokenizer=tokenizer,
+        length="chars" if length else None,
+        keep_text=keep_text,
+    )
+    config = {k: yaml_value(v, "--set") for k, v in assignments(set or [], "--set")}
+    with _progress("import", quiet) as tick:
+        summary = import_trace(
+            source,
+            out,
+            format=format,
+            options=options,
+            config=config,
+            label=label,
+            force=force,
+            progress=lambda rows: tick(rows, None),
+        )
+    if json:
+        typer.echo(dump_json({"trace": str(out), **vars(summary)}))
+        return
+    print_import(summary, str(out), console())
+
+
+def _version(value: bool) -> None:
+    if value:
+        from . import __version__
+
+        typer.echo(f"dfsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of ``dfsim``."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

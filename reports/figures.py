@@ -1,0 +1,150 @@
+"""Figures of a replay, fit for a slide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..sim.result import ReplayResult
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B4C9A", "#8C8C00")
+NONE_COLOUR = "#888888"
+SMOOTH_FROM = 30
+
+
+def write_figures(result: ReplayResult, folder: Path) -> list[Path]:
+    """Write each figure as PNG and SVG; returns the PNG paths.
+
+    Args:
+        result: a replay.
+        folder: an existing folder.
+    """
+    steps = result.steps()
+    import polars as pl
+
+    whole = steps.filter(pl.col("domain").is_null())
+    drawn = {
+        "effective_batch": _effective_batch(result, whole),
+        "kept_and_live": _kept_and_live(result, whole),
+        "signal_scale": _signal_scale(result, whole),
+    }
+    paths = []
+    for name, figure in drawn.items():
+        for suffix in ("png", "svg"):
+            figure.savefig(folder / f"{name}.{suffix}", dpi=160)
+        paths.append(folder / f"{name}.png")
+    return paths
+
+
+def _figure(title: str, rows: int = 1) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color="#dddddd", linewidth=0.8)
+        ax.tick_params(labelsize=11)
+        ax.set_axisbelow(True)
+    axes[-1].set_xlabel("training step", fontsize=12)
+    figure.suptitle(title, fontsize=15, x=0.01, ha="left", fontweight="bold")
+    return figure, axes
+
+
+def _colour(result: ReplayResult, name: str) -> str:
+    others = [n for n in result.strategies if n != "none"]
+    return NONE_COLOUR if name == "none" else COLOURS[others.index(name) % len(COLOURS)]
+
+
+def _series(whole: pl.DataFrame, strategy: str, column: str) -> tuple[Any, Any]:
+    import polars as pl
+
+    rows = whole.filter(pl.col("strategy") == strategy)
+    return rows["step"].to_numpy(), rows[column].cast(pl.Float64).to_numpy()
+
+
+def _smooth(values: Any) -> Any:
+    """Centred moving mean over a tenth of the steps, once there are enough; NaN-safe."""
+    if len(values) < SMOOTH_FROM:
+        return values
+    width = max(3, len(values) // 10) | 1
+    kernel = np.ones(width)
+    known = np.isfinite(values)
+    total = np.convolve(np.where(known, values, 0.0), kernel, mode="same")
+    count = np.convolve(known.astype(float), kernel, mode="same")
+    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+
+
+def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str = "-") -> None:
+    if len(values) >= SMOOTH_FROM:
+        ax.plot(steps, values, color=colour, alpha=0.18, linewidth=1, linestyle=style)
+    ax.plot(steps, _smooth(values), color=colour, linewidth=2.2, label=label, linestyle=style)
+
+
+def _legend(ax: Axes, count: int) -> None:
+    ax.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        frameon=False,
+        fontsize=11 if count < 9 else 9,
+    )
+
+
+def _effective_batch(result: ReplayResult, whole: pl.DataFrame) -> Figure:
+    figure, (ax,) = _figure("Effective batch: how many live groups an update is worth")
+    few = len(result.strategies) <= 5
+    for name in result.strategies:
+        steps, values = _series(whole, name, "effective_batch")
+        colour = _colour(result, name)
+        if few and name != "none":
+            low, high = (
+                _smooth(_series(whole, name, f"effective_batch_{end}")[1])
+                for end in ("low", "high")
+            )
+            ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        _line(ax, steps, values, colour, name)
+    ax.set_ylabel("live groups of the uniform update", fontsize=12)
+    ax.set_ylim(bottom=0)
+    if few:
+        ax.set_title(
+            "bands: what the noise model leaves open", fontsize=10, loc="left", color="#555555"
+        )
+    _legend(ax, len(result.strategies))
+    return figure
+
+
+def _kept_and_live(result: ReplayResult, whole: pl.DataFrame) -> Figure:
+    figure, (top, bottom) = _figure("What is kept, and what of it carries signal", rows=2)
+    for name in result.strategies:
+        colour = _colour(result, name)
+        if name != "none":
+            _line(top, *_series(whole, name, "kept_frac"), colour, name)
+        _line(bottom, *_series(whole, name, "signal_group_frac"), colour, name)
+    top.set_ylabel("responses kept", fontsize=12)
+    bottom.set_ylabel("groups with signal", fontsize=12)
+    for ax in (top, bottom):
+        ax.set_ylim(0, 1.05)
+        ax.yaxis.set_major_formatter("{x:.0%}")
+    _legend(bottom, len(result.strategies))
+    return figure
+
+
+def _signal_scale(result: ReplayResult, whole: pl.DataFrame) -> Figure:
+    figure, (ax,) = _figure("Signal scale: the policy gradient against the uniform update's")
+    ax.axhspan(0.8, 1.25, color="#000000", alpha=0.05, linewidth=0)
+    ax.axhline(1.0, color=NONE_COLOUR, linewidth=1.2)
+    for name in result.strategies:
+        if name != "none":
+            _line(ax, *_series(whole, name, "signal_scale"), _colour(result, name), name)
+    ax.set_ylabel("× uniform", fontsize=12)
+    ax.set_ylim(bottom=0)
+    ax.set_title("grey band: 0.8 – 1.25, no scale_shift", fontsize=10, loc="left", color="#555555")
+    _legend(ax, len(result.strategies))
+    return figure

@@ -1,0 +1,118 @@
+"""Result files: the folder of ``--out`` and the table of ``--decisions``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from ..sim.census import Census
+from ..sim.replay import OnDecision
+from ..sim.result import ReplayResult
+from ..strategies.base import Decision
+from ..traces.batch import RolloutBatch
+from ..traces.errors import DfsimError
+from ..traces.files import replacing_file, replacing_folder
+from .figures import write_figures
+
+REPLAY_JSON = "replay.json"
+
+
+def dump_json(record: Mapping[str, object]) -> str:
+    """One JSON object, standard JSON only (no NaN)."""
+    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def write_replay(result: ReplayResult, folder: Path, force: bool) -> None:
+    """Write ``replay.json``, ``estimates.csv``, per-step Parquet and CSV, and figures.
+
+    Args:
+        result: a replay.
+        folder: replaced only after success, and only with ``force``.
+        force: replace an earlier result.
+
+    Raises:
+        DfsimError: the folder exists, or is not dfsim's.
+    """
+    with replacing_folder(folder, REPLAY_JSON, force) as scratch:
+        (scratch / REPLAY_JSON).write_text(dump_json(result.to_dict()) + "\n", encoding="utf-8")
+        steps = result.steps()
+        steps.write_parquet(scratch / "steps.parquet", compression="zstd")
+        steps.write_csv(scratch / "steps.csv")
+        result.table().write_csv(scratch / "estimates.csv")
+        write_figures(result, scratch)
+
+
+@contextmanager
+def writing_decisions(target: Path, strategy: str) -> Iterator[OnDecision]:
+    """Collect one strategy's weights into a Parquet file that appears only when complete.
+
+    Columns: ``step, group_uid, rollout_idx, weight`` and, for a token strategy, ``token_weights``;
+    ``advantage`` where the strategy replaces advantages. Weights are float32, as delivered live.
+
+    Args:
+        target: the file.
+        strategy: whose decisions to write.
+    """
+    with (
+        replacing_file(target) as scratch,
+        tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as parts,
+    ):
+        written: list[Path] = []
+
+        def on_decision(batch: RolloutBatch, decisions: Mapping[str, Decision]) -> None:
+            path = Path(parts) / f"{len(written):06d}.parquet"
+            _frame(batch, decisions[strategy]).write_parquet(path)
+            written.append(path)
+
+        yield on_decision
+        pl.scan_parquet(written, glob=False).sink_parquet(scratch, compression="zstd")
+
+
+def _frame(batch: RolloutBatch, decision: Decision) -> pl.DataFrame:
+    columns = {
+        "step": np.full(batch.num_responses, batch.step),
+        "group_uid": pl.Series(batch.uid_G[batch.group_N].tolist(), dtype=pl.String),
+        "rollout_idx": batch.rollout_idx_N,
+        "weight": decision.weight_N.astype(np.float32),
+    }
+    frame = pl.DataFrame(columns)
+    if decision.advantage_N is not None:
+        frame = frame.with_columns(pl.Series("advantage", decision.advantage_N.astype(np.float32)))
+    if decision.token_weight_T is not None and batch.token_offsets is not None:
+        weights = decision.token_weight_T.astype(np.float32)
+        rows = pl.Series(np.repeat(np.arange(batch.num_responses), np.diff(batch.token_offsets)))
+        lists = (
+            pl.DataFrame({"row": rows, "token_weights": weights})
+            .group_by("row", maintain_order=True)
+            .agg("token_weights")
+        )
+        index = pl.DataFrame({"row": np.arange(batch.num_responses)})
+        joined = index.join(lists, on="row", how="left", maintain_order="left")["token_weights"]
+        frame = frame.with_columns(joined.fill_null(pl.Series([[]], dtype=pl.List(pl.Float32))))
+    return frame
+
+
+def write_prompts(found: Census, target: Path) -> None:
+    """Write one row a prompt, as CSV or Parquet by the file's ending.
+
+    Raises:
+        DfsimError: another ending, or the trace has no prompt ids.
+    """
+    if target.suffix not in (".csv", ".parquet"):
+        raise DfsimError(f"--prompts {target} must end in .csv or .parquet")
+    if not found.prompts:
+        raise DfsimError(
+            "--prompts needs prompt ids, which the trace lacks: import with --map prompt_id=COLUMN"
+        )
+    with replacing_file(target) as scratch:
+        table = found.prompt_table()
+        if target.suffix == ".csv":
+            table.write_csv(scratch)
+        else:
+            table.write_parquet(scratch)

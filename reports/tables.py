@@ -1,0 +1,239 @@
+"""Terminal tables and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..sim.census import Census
+from ..sim.result import ReplayResult, StrategyResult
+from ..strategies.catalog import PRESETS, build, preset_parameters
+from ..traces.importers.base import ImportSummary
+from ..traces.store import Trace
+
+
+def console(stderr: bool = False) -> Console:
+    """Console that never wraps below 100 columns when its output is piped."""
+    found = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not found.is_terminal:
+        found.width = max(found.width, 100)
+    return found
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else format(value, form)
+
+
+def trace_line(result: ReplayResult) -> str:
+    """One line: what was replayed."""
+    t = result.trace
+    tokens = "lengths unknown" if t["tokens"] is None else f"{t['tokens']:,} tokens"
+    domains = f", {len(t['domains'])} domains" if t["domains"] else ""
+    return (
+        f"{t['path']}: {t['steps']} steps, {t['groups']:,} groups, {t['responses']:,} responses, "
+        f"{tokens}{domains} · {result.loss_agg_mode} · {t['fingerprint']}"
+    )
+
+
+def _row(strategy: StrategyResult) -> list[str]:
+    def mean(name: str) -> float:
+        return strategy.estimates[name].mean
+
+    low, high = mean("effective_batch_low"), mean("effective_batch_high")
+    bracket = f"[{_number(low, '.1f')}, {_number(high, '.1f')}]"
+    return [
+        strategy.name,
+        _number(mean("effective_batch"), ".1f"),
+        bracket,
+        _number(mean("trained_token_frac"), ".0%"),
+        _number(mean("signal_scale"), ".2f"),
+        _number(mean("group_bias"), ".2f"),
+        _number(mean("wasted_token_frac"), ".0%"),
+    ]
+
+
+def print_replay(result: ReplayResult, out: Console) -> None:
+    """Print the table, the diagnoses, and the notes of a replay."""
+    out.print(Text(trace_line(result), style="dim"))
+    table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
+    table.add_column("strategy", no_wrap=True)
+    table.add_column("effective\nbatch", justify="right")
+    table.add_column("\nbracket", justify="left")
+    for name in ("trained\ntokens", "signal\nscale", "group\nbias", "\nwaste"):
+        table.add_column(name, justify="right")
+    for strategy in result.strategies.values():
+        table.add_row(*_row(strategy))
+    out.print(Padding(table, (1, 0)))
+    _print_sampling(result, out)
+    for name, strategy in result.strategies.items():
+        for finding in strategy.diagnosis:
+            line = Text(f"{finding.name}  ", style="bold yellow")
+            line.append(finding.message, style="default")
+            out.print(line)
+        if name != "none" and not strategy.diagnosis:
+            out.print(Text(f"{name}: no finding.", style="default"))
+    out.print()
+    for note in result.notes:
+        out.print(Text(f"· {note}", style="dim"))
+
+
+def _print_sampling(result: ReplayResult, out: Console) -> None:
+    none = result.strategies["none"].estimates["effective_batch"]
+    if math.isnan(none.mean):
+        out.print(Text(f"effective batch: {none.reason}", style="dim"))
+        return
+    sampling = "" if math.isnan(none.low) else f" (95 % [{none.low:.1f}, {none.high:.1f}])"
+    out.print(
+        Text(
+            f"Effective batch counts live prompt groups of the uniform update, {none.mean:.1f} here"
+            f"{sampling}; its bracket is what the noise model leaves open.\n",
+            style="dim",
+        )
+    )
+
+
+def print_census(trace: Trace, found: Census, out: Console) -> None:
+    """Print what ``dfsim inspect`` found."""
+    manifest = trace.manifest
+    out.print(Text(f"{trace.path} · {manifest.fingerprint} · {manifest.source}", style="dim"))
+    if manifest.label:
+        out.print(Text(manifest.label, style="bold yellow"))
+    rows = Table(box=None, show_header=False, padding=(0, 2), pad_edge=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column()
+    for name, value in _census_rows(trace, found):
+        rows.add_row(name, value)
+    out.print(Padding(rows, (1, 0)))
+    if found.domains:
+        domains = Table(box=None, padding=(0, 2), pad_edge=False, header_style="bold")
+        for name in ("domain", "groups", "mean reward", "constant groups"):
+            domains.add_column(name, justify="left" if name == "domain" else "right")
+        for name, d in found.domains.items():
+            domains.add_row(
+                name,
+                f"{d.groups:,}",
+                f"{d.reward / d.responses:.3f}",
+                f"{d.constant / d.groups:.0%}",
+            )
+        out.print(Padding(domains, (0, 0, 1, 0)))
+
+
+def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
+    steps = found.steps
+    yield "steps", f"{len(steps)} ({steps[0]} … {steps[-1]})"
+    sizes = ", ".join(f"{n}×{c}" for n, c in sorted(found.sizes.items())[:6])
+    more = " …" if len(found.sizes) > 6 else ""
+    yield "groups", f"{found.groups:,}; responses × groups: {sizes}{more}"
+    yield "responses", f"{found.responses:,}"
+    yield "columns", ", ".join(trace.columns)
+    if found.lengths is None:
+        yield "lengths", "unknown: token figures will be null"
+    else:
+        q = found.lengths
+        unit = trace.manifest.lengths or "tokens"
+        yield (
+            "lengths",
+            f"mean {q['mean']:.1f}, 5 % {q['p5']:.0f}, median {q['median']:.0f}, 95 % "
+            f"{q['p95']:.0f}, max {q['max']:.0f} {unit}",
+        )
+    levels = ", ".join(f"{r:g}: {c:,}" for r, c in sorted(found.levels.items()))
+    yield "rewards", f"mean {found.reward_mean:.3f}" + (f"; {levels}" if levels else "; continuous")
+    yield (
+        "no signal",
+        f"{found.constant_share:.0%} of the groups have one reward; "
+        f"{found.singleton_share:.0%} hold a single response",
+    )
+    yield "anomalies", "\n".join(found.anomalies) or "none"
+    yield "prompts", _prompts(found)
+    ran = [n for n in PRESETS if n not in found.cannot_run]
+    yield "can run", ", ".join(ran)
+    for name, reason in found.cannot_run.items():
+        yield "can't run", f"{name}: {reason}"
+    yield "precision", _precision(found)
+
+
+def _prompts(found: Census) -> str:
+    if not found.prompts:
+        return "no prompt ids, so drift over visits can't be seen"
+    if found.drift is None:
+        return f"{len(found.prompts):,}, none seen twice, so drift can't be seen"
+    parts = ", ".join(f"{c:,} {s.replace('_', ' ')}" for s, c in found.drift.items())
+    return f"{len(found.prompts):,}; of {found.revisited:,} seen more than once: {parts}"
+
+
+def _precision(found: Census) -> str:
+    e = found.baseline
+    if e is None or math.isnan(e.future_low):
+        return f"no interval over steps: {len(found.steps)} steps, 12 are needed"
+    return (
+        f"effective batch {e.mean:.1f}, over steps like these 95 % [{e.future_low:.1f}, "
+        f"{e.future_high:.1f}]; {found.more_steps} more steps would halve that"
+    )
+
+
+def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
+    """Print the catalog; ``reasons`` says which presets a trace can't run, and why."""
+    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="bold")
+    for name in ("strategy", "kind", "reads", "what it keeps or weighs"):
+        table.add_column(name, no_wrap=name == "strategy")
+    if reasons is not None:
+        table.add_column("runs here")
+    for name, preset in PRESETS.items():
+        strategy = build(name)
+        reads = ", ".join((preset.scorer, *strategy.columns))
+        params = "\n".join(
+            f"{p.name}={p.default}  {p.range}  {p.help}" for p in preset_parameters(preset).values()
+        )
+        about = Text(f"{preset.summary} ({preset.source})")
+        if params:
+            about.append(f"\n{params}", style="dim")
+        cells: list[str | Text] = [name, strategy.kind, reads, about]
+        if reasons is not None:
+            cells.append(reasons.get(name, "yes"))
+        table.add_row(*cells)
+    out.print(table)
+
+
+def print_import(summary: ImportSummary, target: str, out: Console) -> None:
+    """Print what an import read, dropped and could not find."""
+    out.print(
+        f"{target}: {summary.responses:,} responses in {summary.steps} steps, from "
+        f"{summary.rows:,} rows"
+    )
+    if summary.padding:
+        out.print(f"· {summary.padding:,} padding rows dropped")
+    if summary.outputs:
+        out.print(f"· {summary.outputs:,} further outputs merged into their session's response")
+    lengths = summary.lengths or "unknown; token figures will be null"
+    out.print(f"· lengths: {lengths}")
+    for note in summary.notes:
+        out.print(f"· {note}")
+
+
+def strategies_record(reasons: dict[str, str] | None) -> dict[str, object]:
+    """The catalog as JSON."""
+    return {
+        name: {
+            "kind": build(name).kind,
+            "scorer": preset.scorer,
+            "actuator": preset.actuator,
+            "columns": list(build(name).columns),
+            "summary": preset.summary,
+            "source": preset.source,
+            "parameters": {
+                p.name: {"default": p.default, "range": p.range, "help": p.help}
+                for p in preset_parameters(preset).values()
+            },
+            **(
+                {}
+                if reasons is None
+                else {"runs": name not in reasons, "reason": reasons.get(name)}
+            ),
+        }
+        for name, preset in PRESETS.items()
+    }

@@ -1,0 +1,265 @@
+"""What a strategy's weights do to *this* trace: named findings with evidence and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..strategies.base import Strategy
+from ..strategies.signals import TokenEfficiency
+from ..traces.ragged import Float
+from .result import Diagnosis, Estimates
+from .terms import Weighted
+
+SCALE_BAND = (0.8, 1.25)
+BIAS_LIMIT = 0.2
+TIE_LIMIT = 0.1
+NO_OP_LIMIT = 0.1
+STARVED = 0.1
+
+FACTS = (
+    "uniform",
+    "tied_frac",
+    "dropped",
+    "dropped_live",
+    "kept",
+    "kl",
+    "policy_gradient",
+    "negative_frac",
+)
+
+
+def step_facts(weighted: Weighted) -> Float:
+    """What the diagnoses need of one step beyond the estimators, in the order of ``FACTS``."""
+    decision, batch = weighted.decision, weighted.terms.batch
+    weight = decision.weight_N if decision.token_weight_T is None else decision.token_weight_T
+    spread = float(np.ptp(weight)) if len(weight) else 0.0
+    uniform = decision.advantage_N is None and spread <= 1e-9 * float(weight.max(initial=0.0))
+    kept = decision.weight_N > 0
+    trains = weighted.terms.live_G | (batch.group_size_G == 1)
+    carries = trains[batch.group_N] & (batch.abs_advantage_N > 1e-9)
+    tied = 0.0 if decision.tied_N is None else float(decision.tied_N.mean())
+    kl = np.nan
+    if batch.ref_kl_N is not None:
+        per_token = weighted.terms.coef_N / np.maximum(weighted.terms.tokens_N, 1)
+        kl = float((per_token * batch.ref_kl_N).sum())
+    return np.array(
+        [
+            float(uniform and bool(kept.any())),
+            tied,
+            float((~kept).sum()),
+            float((~kept & carries).sum()),
+            float(kept.sum()),
+            kl,
+            float(weighted.signal_N.sum()),
+            float((batch.reward_N < 0).mean()),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything a diagnosis may look at.
+
+    Attributes:
+        strategy: what decided.
+        estimates: its run-level numbers.
+        baseline: those of ``none``.
+        steps: step numbers (S).
+        facts: fact → value per step (S).
+        baseline_facts: those of ``none``.
+        domain_signal: domain → share of the run's signal, for the strategy and for ``none``.
+        optimizer: the run's, or ``None`` where the trace does not say.
+    """
+
+    strategy: Strategy
+    estimates: Estimates
+    baseline: Estimates
+    steps: Sequence[int]
+    facts: Mapping[str, Float]
+    baseline_facts: Mapping[str, Float]
+    domain_signal: Mapping[str, tuple[float, float]]
+    optimizer: str | None
+
+    @property
+    def name(self) -> str:
+        """The strategy's name."""
+        return self.strategy.name
+
+    def mean(self, estimator: str) -> float:
+        """Run-level mean of an estimator."""
+        return self.estimates[estimator].mean
+
+
+def diagnose(run: RunFacts) -> list[Diagnosis]:
+    """All findings that apply, most drastic first."""
+    return [finding for check in _CHECKS for finding in check(run)]
+
+
+def _no_op(run: RunFacts) -> Iterator[Diagnosis]:
+    uniform = run.facts["uniform"] > 0
+    share = float(uniform.mean())
+    if share >= NO_OP_LIMIT:
+        what = "on every step" if share == 1 else f"on {uniform.sum()} of {len(uniform)} steps"
+        yield Diagnosis(
+            "no_op",
+            f"{run.name} changes nothing {what}: its weights are one constant, so training would "
+            "be as without it.",
+            {
+                "share": share,
+                "steps": [s for s, u in zip(run.steps, uniform, strict=True) if u],
+            },
+        )
+
+
+def _empty_step(run: RunFacts) -> Iterator[Diagnosis]:
+    empty = run.facts["kept"] == 0
+    if empty.any():
+        yield Diagnosis(
+            "empty_step",
+            f"{run.name} keeps nothing on {empty.sum()} of {len(empty)} steps: decide what the "
+            "trainer does then (skip the update, or keep all), or loosen its parameters.",
+            {"steps": [s for s, e in zip(run.steps, empty, strict=True) if e]},
+        )
+
+
+def _thin_batch(run: RunFacts) -> Iterator[Diagnosis]:
+    own, none = run.mean("effective_batch"), run.baseline["effective_batch"].mean
+    if own < 0.5 * none:
+        yield Diagnosis(
+            "thin_batch",
+            f"{run.name} leaves an effective batch of {own:.1f} of {none:.1f} live groups: expect "
+            "noisier updates; generate more prompts a step, or keep more.",
+            {"effective_batch": own, "none": none},
+        )
+
+
+def _scale_shift(run: RunFacts) -> Iterator[Diagnosis]:
+    scale, cv = run.mean("signal_scale"), run.mean("signal_scale_cv")
+    if scale < SCALE_BAND[0] or scale > SCALE_BAND[1]:
+        steady = "" if np.isnan(cv) else f" (varying by {cv:.0%} over steps)"
+        yield Diagnosis(
+            "scale_shift",
+            f"{run.name} scales the policy gradient by {scale:.2f}{steady}. {_optimizer(run)} "
+            "Compare it with `none` at a learning rate changed by that factor before crediting "
+            "the selection.",
+            {"signal_scale": scale, "signal_scale_cv": cv, "optimizer": run.optimizer},
+        )
+
+
+def _optimizer(run: RunFacts) -> str:
+    rest = "what remains is its variation, and its balance against KL and entropy terms."
+    name = run.optimizer
+    if name is None:
+        return (
+            "The trace does not name the optimizer: under SGD that is a learning-rate change; "
+            f"AdamW and gradient clipping cancel a constant factor, and {rest}"
+        )
+    if "adam" in name.lower():
+        return f"{name} cancels a constant factor, and so does gradient clipping; {rest}"
+    return f"Under {name} that is a change of learning rate."
+
+
+def _biased_groups(run: RunFacts) -> Iterator[Diagnosis]:
+    bias, one_sided = run.mean("group_bias"), run.mean("one_sided_frac")
+    if bias > BIAS_LIMIT:
+        push = "up" if run.mean("positive_share") > 0.5 else "down"
+        yield Diagnosis(
+            "biased_groups",
+            f"{run.name} unbalances groups: {bias:.0%} of a group's signal no longer cancels, and "
+            f"pushes responses {push} on the whole. Re-normalise advantages inside the kept "
+            "subset (the @paper variant, where there is one).",
+            {"group_bias": bias, "positive_share": run.mean("positive_share")},
+        )
+    if one_sided > 0.5:
+        yield Diagnosis(
+            "one_sided",
+            f"{run.name} keeps advantages of one sign only in {one_sided:.0%} of the groups it "
+            "trains on: it imitates or suppresses instead of comparing.",
+            {"one_sided_frac": one_sided},
+        )
+
+
+def _tie_break(run: RunFacts) -> Iterator[Diagnosis]:
+    tied = float(run.facts["tied_frac"].mean())
+    if tied > TIE_LIMIT:
+        yield Diagnosis(
+            "tie_break",
+            f"{tied:.0%} of {run.name}'s decisions are tie-breaks: the score equals one on the "
+            "other side of the cut, so order, not the data, decided. A finer score would help.",
+            {"tied_frac": tied},
+        )
+
+
+def _splits_nothing(run: RunFacts) -> Iterator[Diagnosis]:
+    dropped, live = run.facts["dropped"].sum(), run.facts["dropped_live"].sum()
+    if run.strategy.kind == "select" and dropped > 0 and live == 0:
+        yield Diagnosis(
+            "splits_nothing",
+            f"{run.name} drops only responses whose advantage is 0: the gradient's direction stays "
+            "as it is. It saves the update's compute, and pays only with refill.",
+            {"dropped": int(dropped), "refill_factor": run.mean("refill_factor")},
+        )
+
+
+def _kl_dominates(run: RunFacts) -> Iterator[Diagnosis]:
+    kl, own = run.facts["kl"].sum(), run.facts["policy_gradient"].sum()
+    none = run.baseline_facts["policy_gradient"].sum()
+    kept = run.mean("kept_frac")
+    if np.isnan(kl) or own <= 0 or none <= 0 or not kept > 0:
+        return
+    rise = none / own
+    if rise > 1.0 / kept and rise > 1.0 + 1e-9:
+        yield Diagnosis(
+            "kl_dominates",
+            f"{run.name} raises the KL : policy-gradient ratio {rise:.2f}-fold, more than the "
+            f"{1 / kept:.2f} that dropping rows explains: zero weights do not mask the KL loss. "
+            "Lower kl_loss_coef, or filter before the loss.",
+            {"ratio_rise": rise, "kept_frac": kept, "kl_to_policy_gradient": kl / own},
+        )
+
+
+def _domain_starved(run: RunFacts) -> Iterator[Diagnosis]:
+    for domain, (share, none) in run.domain_signal.items():
+        if none > 0 and share < STARVED * none:
+            yield Diagnosis(
+                "domain_starved",
+                f"{run.name} leaves domain '{domain}' {share:.1%} of the signal, of {none:.1%} "
+                "without it: that domain stops learning.",
+                {"domain": domain, "signal_share": share, "none": none},
+            )
+
+
+def _prefers_long(run: RunFacts) -> Iterator[Diagnosis]:
+    scorer = run.strategy.scorer
+    negative = float(run.facts["negative_frac"].mean())
+    if isinstance(scorer, TokenEfficiency) and scorer.metric == "efficiency" and negative > 0:
+        yield Diagnosis(
+            "prefers_long",
+            f"{negative:.0%} of the rewards are negative: reward per token then prefers long "
+            "answers. Shift rewards to be ≥ 0, or use -p metric=short.",
+            {"negative_frac": negative},
+        )
+
+
+_CHECKS: tuple[Callable[[RunFacts], Iterator[Diagnosis]], ...] = (
+    _no_op,
+    _empty_step,
+    _thin_batch,
+    _biased_groups,
+    _scale_shift,
+    _splits_nothing,
+    _tie_break,
+    _kl_dominates,
+    _domain_starved,
+    _prefers_long,
+)
+
+
+def facts_table(rows: Sequence[Any]) -> dict[str, Float]:
+    """Turn per-step fact vectors into fact → values (S)."""
+    stacked = np.array(rows).reshape(len(rows), len(FACTS))
+    return {name: stacked[:, i] for i, name in enumerate(FACTS)}

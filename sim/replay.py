@@ -1,0 +1,178 @@
+"""The replay loop: every step through every strategy, once, in memory of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..strategies.base import Decision, Scores, Strategy
+from ..strategies.catalog import build
+from ..strategies.signals import TokenEfficiency
+from ..traces.advantage import REWARD_TOL
+from ..traces.batch import RolloutBatch
+from ..traces.errors import DfsimError
+from ..traces.schema import OUTPUT_COLUMNS, TOKEN_COLUMNS
+from .aggregation import LossAggMode, check_mode
+from .estimators import with_phi
+from .estimators.evenness import PHI
+from .estimators.step import BASELINE, StepSums
+from .result import ReplayResult
+from .run import RunSums
+from .uncertainty import group_counts
+
+if TYPE_CHECKING:
+    from ..traces.store import Trace
+
+Progress = Callable[[int, int], None]
+OnDecision = Callable[[RolloutBatch, Mapping[str, Decision]], None]
+
+_ALWAYS = ("advantage", "advantages", "num_tokens", "domain", "ref_kl", *OUTPUT_COLUMNS)
+
+
+def replay(
+    trace: Trace,
+    strategies: Sequence[Strategy | str],
+    *,
+    loss_agg_mode: str | None = None,
+    resamples: int = 200,
+    seed: int = 0,
+    phi: float = PHI,
+    reward_tol: float = REWARD_TOL,
+    progress: Progress | None = None,
+    on_decision: OnDecision | None = None,
+) -> ReplayResult:
+    """Replay strategies over a trace.
+
+    Args:
+        trace: from :func:`dfsim.open_trace`.
+        strategies: built strategies or preset names; ``none`` is added in front.
+        loss_agg_mode: verl's loss aggregation; default: the run's own, else ``token-mean``.
+        resamples: bootstrap resamples of groups, and of steps.
+        seed: of the resampling.
+        phi: response share of the noise in ``effective_batch``.
+        reward_tol: rewards closer than this are one value.
+        progress: called with (steps done, steps in all).
+        on_decision: called with each batch and its decisions.
+
+    Raises:
+        TraceError: a strategy needs a column that the trace lacks, or a file can't be read.
+        StrategyError: a name is unknown, or two strategies share one.
+        DfsimError: an unknown loss aggregation mode, or a setting out of range.
+    """
+    _check_settings(resamples, phi, reward_tol)
+    mode = check_mode(loss_agg_mode or trace.manifest.config.get("loss_agg_mode") or "token-mean")
+    chosen = _with_baseline(strategies)
+    for strategy in chosen:
+        trace.require(strategy.columns, strategy.name)
+    domains = trace.manifest.domains
+    estimators = with_phi(phi)
+    steps = len(trace.manifest.steps)
+    sums = RunSums(chosen, estimators, domains, steps, resamples)
+    for done, batch in enumerate(trace.batches(_columns(trace, chosen)), start=1):
+        scores = Scores(batch)
+        decisions = {s.name: s.decide(batch, scores) for s in chosen}
+        step = StepSums(batch, decisions, estimators, mode, reward_tol)
+        sums.add(step, group_counts(batch.num_groups, resamples, seed, batch.step))
+        if on_decision is not None:
+            on_decision(batch, decisions)
+        if progress is not None:
+            progress(done, steps)
+    return ReplayResult(
+        trace=describe(trace),
+        loss_agg_mode=mode,
+        strategies=sums.results(seed, trace.manifest.config.get("optimizer")),
+        notes=_notes(trace, chosen, mode, sums),
+        step_records=sums.step_records(),
+        settings={"resamples": resamples, "seed": seed, "phi": phi, "reward_tol": reward_tol},
+    )
+
+
+def describe(trace: Trace) -> dict[str, Any]:
+    """Path, fingerprint and sizes of a trace, as results carry them."""
+    return {
+        "path": str(trace.path),
+        "fingerprint": trace.manifest.fingerprint,
+        "steps": len(trace.manifest.steps),
+        "responses": trace.count("responses"),
+        "groups": trace.count("groups"),
+        "tokens": trace.count("tokens"),
+        "domains": list(trace.manifest.domains),
+    }
+
+
+def _check_settings(resamples: int, phi: float, reward_tol: float) -> None:
+    if resamples < 2:
+        raise DfsimError(f"resamples={resamples} is too few; give at least 2")
+    if not 0 <= phi <= 1:
+        raise DfsimError(f"phi={phi} is not allowed; give a value in [0, 1]")
+    if not reward_tol >= 0:
+        raise DfsimError(f"reward_tol={reward_tol} is not allowed; give a value ≥ 0")
+
+
+def _with_baseline(strategies: Iterable[Strategy | str]) -> list[Strategy]:
+    built = [build(s) if isinstance(s, str) else s for s in strategies]
+    others = [s for s in built if s.name != BASELINE]
+    names = [s.name for s in others]
+    for name in names:
+        if names.count(name) > 1:
+            raise DfsimError(f"strategy '{name}' is given twice; name it once")
+    return [build(BASELINE), *others]
+
+
+def _columns(trace: Trace, strategies: Sequence[Strategy]) -> list[str]:
+    wanted = [*_ALWAYS, *(c for s in strategies for c in (*s.columns, *s.optional_columns))]
+    per_token = "advantages" in trace.columns or any(
+        c in TOKEN_COLUMNS for c in wanted[len(_ALWAYS) :]
+    )
+    return [*wanted, "old_log_probs"] if per_token else wanted
+
+
+def _notes(
+    trace: Trace, strategies: Sequence[Strategy], mode: LossAggMode, sums: RunSums
+) -> list[str]:
+    manifest, columns = trace.manifest, trace.columns
+    notes = []
+    if manifest.label:
+        notes.append(manifest.label)
+    if not trace.has("num_tokens"):
+        notes.append(
+            "Lengths are unknown: every response counts as equally long, and token figures are "
+            "null. Import with --tokenizer FILE, --length chars or --map num_tokens=COLUMN."
+        )
+    elif manifest.lengths not in (None, "tokens"):
+        notes.append(f"Lengths were measured in {manifest.lengths}, not in the run's own tokens.")
+    if "mini_batch" not in columns and not sums.one_update:
+        notes.append(
+            "The trace does not say its mini-batches: one mini-batch a step, one output a "
+            "response is assumed, so tokens of different mini-batches count alike."
+        )
+    if sums.updates > 1:
+        notes.append(
+            f"One rollout step is {sums.updates:.3g} optimizer updates: an update's effective "
+            "batch is the step's divided by that."
+        )
+    if "prompt_id" not in columns and any("prompt_id" in s.optional_columns for s in strategies):
+        notes.append(
+            "Without prompt ids, ties across groups are broken by group_uid, which is random per "
+            "run: another run of the same prompts may keep other tied rows."
+        )
+    if "advantage" not in columns and "advantages" not in columns:
+        config = manifest.advantage_config
+        notes.append(
+            f"Advantages were recomputed from rewards ({config.adv_estimator}, eps {config.eps:g})."
+        )
+    if mode == "seq-mean-token-sum-norm" and manifest.config.get("loss_scale_factor") is None:
+        notes.append(
+            "loss_scale_factor is unset: verl then divides by each micro-batch's padded width, "
+            "which a trace does not hold, so figures that rest on the loss are null."
+        )
+    if any(isinstance(s.scorer, TokenEfficiency) for s in strategies):
+        notes.append(
+            "effective_batch is least sure for rules that favour one reward class or short "
+            "answers (gfpo), whose gradient noise differs: read its bracket."
+        )
+    notes.append(
+        "A fixed log shows what these weights do to the updates that were logged. It can't show "
+        "where training under them would have gone."
+    )
+    return notes

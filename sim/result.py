@@ -1,0 +1,139 @@
+"""What a replay returns: numbers with their intervals, reasons, diagnoses and notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..traces.version import __version__
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of a run.
+
+    Attributes:
+        mean: over the steps where it can be estimated; NaN where it nowhere can.
+        low: 95 % group bootstrap inside the logged steps: the uncertainty of this trace.
+        high: its upper end.
+        future_low: 95 % moving blocks over steps: the uncertainty about steps like these.
+        future_high: its upper end.
+        steps: steps looked at.
+        nan_steps: those of them where it could not be estimated.
+        reason: why a value above is missing, or ``None``.
+    """
+
+    mean: float
+    low: float
+    high: float
+    future_low: float
+    future_high: float
+    steps: int
+    nan_steps: int
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: NaN becomes null."""
+        return {name: _null(value) for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A finding: its name, a sentence to act on, and the evidence."""
+
+    name: str
+    message: str
+    evidence: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        evidence = {name: _null(value) for name, value in self.evidence.items()}
+        return {"name": self.name, "message": self.message, "evidence": evidence}
+
+
+Estimates = Mapping[str, Estimate]
+
+
+@dataclass(frozen=True)
+class StrategyResult:
+    """One strategy on one trace."""
+
+    name: str
+    kind: str
+    params: Mapping[str, Any]
+    estimates: Estimates
+    by_domain: Mapping[str, Estimates] = field(default_factory=dict)
+    by_phase: Mapping[str, Estimates] = field(default_factory=dict)
+    diagnosis: Sequence[Diagnosis] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+
+        def plain(estimates: Estimates) -> dict[str, Any]:
+            return {name: e.to_dict() for name, e in estimates.items()}
+
+        return {
+            "params": dict(self.params),
+            "estimates": plain(self.estimates),
+            "by_domain": {d: plain(e) for d, e in self.by_domain.items()},
+            "by_phase": {p: plain(e) for p, e in self.by_phase.items()},
+            "diagnosis": [d.to_dict() for d in self.diagnosis],
+        }
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """Several strategies on one trace; ``none`` is always there and first.
+
+    Attributes:
+        trace: path, fingerprint and sizes.
+        loss_agg_mode: verl's loss aggregation.
+        strategies: name → result.
+        notes: what holds for every number: cautions and assumptions.
+        step_records: one record a step, strategy and domain (``None`` = all), for ``steps()``.
+        settings: resamples, seed, φ and reward tolerance.
+    """
+
+    trace: Mapping[str, Any]
+    loss_agg_mode: str
+    strategies: Mapping[str, StrategyResult]
+    notes: Sequence[str]
+    step_records: Mapping[str, Sequence[Any]]
+    settings: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON of ``dfsim replay --json``."""
+        return {
+            "dfsim": __version__,
+            "trace": dict(self.trace),
+            "loss_agg_mode": self.loss_agg_mode,
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+            "strategies": {name: s.to_dict() for name, s in self.strategies.items()},
+        }
+
+    def table(self) -> pl.DataFrame:
+        """One row a strategy and estimator: mean, interval, future interval, steps, reason."""
+        import polars as pl
+
+        rows = [
+            {"strategy": name, "estimator": estimator, **estimate.to_dict()}
+            for name, strategy in self.strategies.items()
+            for estimator, estimate in strategy.estimates.items()
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def steps(self) -> pl.DataFrame:
+        """One row a step, strategy and domain (null = all groups), a column an estimator."""
+        import polars as pl
+
+        return pl.DataFrame(dict(self.step_records), strict=False).fill_nan(None)
+
+
+def _null(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

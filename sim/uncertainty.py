@@ -1,0 +1,96 @@
+"""Intervals: what resampling this trace's groups says, and what its steps say of steps to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..traces.ragged import Float
+
+LEVEL = 0.95
+MIN_FUTURE_STEPS = 12
+
+
+def group_counts(groups: int, resamples: int, seed: int, step: int) -> Float:
+    """How often each resample (R) holds each group (G) of a step: a bootstrap of whole groups."""
+    rng = np.random.default_rng((seed, step % 2**63))
+    drawn = rng.integers(0, groups, (resamples, groups))
+    drawn += np.arange(resamples)[:, None] * groups
+    flat = np.bincount(drawn.ravel(), minlength=resamples * groups)
+    return flat.reshape(resamples, groups).astype(np.float64)
+
+
+def block_weights(steps: int, resamples: int, seed: int) -> Float | None:
+    """How often each resample (R) holds each step (S): moving blocks of length max(1, round(S^⅓)).
+
+    ``None`` under 12 steps (Künsch 1989; too few blocks to say anything).
+    """
+    if steps < MIN_FUTURE_STEPS:
+        return None
+    length = max(1, round(steps ** (1 / 3)))
+    rng = np.random.default_rng(seed)
+    blocks = -(-steps // length)
+    starts = rng.integers(0, steps - length + 1, (resamples, blocks))
+    drawn = (starts[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :steps]
+    drawn = drawn + np.arange(resamples)[:, None] * steps
+    flat = np.bincount(drawn.ravel(), minlength=resamples * steps)
+    return flat.reshape(resamples, steps).astype(np.float64)
+
+
+def interval(resampled: Float, axis: int) -> tuple[Any, Any]:
+    """Central 95 % percentile interval along ``axis``; NaN where every resample is NaN."""
+    known = np.isfinite(resampled)
+    empty = ~known.any(axis=axis)
+    filled = np.where(known, resampled, np.nan)
+    filled = np.where(np.expand_dims(empty, axis), 0.0, filled)
+    tail = (1 - LEVEL) / 2
+    if known.all():
+        low, high = np.quantile(filled, [tail, 1 - tail], axis=axis)
+    else:
+        low, high = np.nanquantile(filled, [tail, 1 - tail], axis=axis)
+    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+class Mean:
+    """Running mean and coefficient of variation over steps, elementwise, NaN steps left out."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.total = np.zeros(shape)
+        self.square = np.zeros(shape)
+        self.count = np.zeros(shape, dtype=np.int32)
+
+    def add(self, values: Float) -> None:
+        """Add one step's values."""
+        known = np.isfinite(values)
+        finite = np.where(known, values, 0.0)
+        self.total += finite
+        self.square += finite * finite
+        self.count += known
+
+    def __iadd__(self, other: Mean) -> Mean:
+        self.total += other.total
+        self.square += other.square
+        self.count += other.count
+        return self
+
+    def mean(self) -> Float:
+        """Mean; NaN where no step has a value."""
+        return _divide(self.total, self.count)
+
+    def cv(self) -> Float:
+        """Standard deviation (Bessel) over mean; NaN under two steps."""
+        return variation(self.total, self.square, self.count)
+
+
+def variation(total: Float, square: Float, count: Any) -> Float:
+    """Coefficient of variation from Σx, Σx² and n."""
+    mean = _divide(total, count)
+    spread = np.maximum(square - count * mean * mean, 0.0)
+    std = np.sqrt(_divide(spread, np.where(np.asarray(count) > 1, count - 1, 0)))
+    return _divide(std, mean)
+
+
+def _divide(top: Any, bottom: Any) -> Float:
+    shape = np.broadcast_shapes(np.shape(top), np.shape(bottom))
+    return np.divide(top, bottom, out=np.full(shape, np.nan), where=np.asarray(bottom) > 0)

@@ -1,0 +1,132 @@
+"""The one grammar of strategies and parameters, on the command line and in settings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from ..traces.errors import DfsimError, StrategyError
+from .base import Strategy
+from .catalog import PRESETS, build
+
+
+def assignments(items: Sequence[str], flag: str) -> Iterator[tuple[str, str]]:
+    """Split ``name=value`` items.
+
+    Raises:
+        DfsimError: an item without ``=`` or without a name.
+    """
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise DfsimError(f"{flag} {item} is not name=value")
+        yield name.strip(), value.strip()
+
+
+def yaml_value(text: str, flag: str) -> Any:
+    """Read a YAML value; numbers such as 1e-6, which YAML 1.1 leaves as text, count as numbers.
+
+    Raises:
+        DfsimError: the text is not YAML.
+    """
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise DfsimError(f"{flag}: '{text}' is not a YAML value") from None
+    if isinstance(value, list):
+        return [_number(v) for v in value]
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def strategies_of(
+    names: Sequence[str],
+    params: Sequence[str],
+    scorer: str | None = None,
+    actuator: str | None = None,
+    *,
+    tie_seed: int = 0,
+    skip: Mapping[str, str] | None = None,
+) -> list[Strategy]:
+    """Build strategies from ``--strategy``, ``-p``, ``--scorer`` and ``--actuator``.
+
+    Args:
+        names: presets, ``FILE.py:Class``, or ``all``.
+        params: ``name=value`` or ``strategy.name=value``; a list value gives one strategy each.
+        scorer: of a composition, with ``actuator``.
+        actuator: of a composition, with ``scorer``.
+        tie_seed: decides ties across groups.
+        skip: presets that ``all`` leaves out.
+
+    Raises:
+        StrategyError: see :func:`dfsim.build`; or a parameter that names no chosen strategy.
+    """
+    chosen: list[str | None] = []
+    for name in names:
+        if name == "all":
+            chosen += [n for n in PRESETS if n not in (skip or {}) and n not in chosen]
+        else:
+            chosen.append(name)
+    if scorer or actuator:
+        if chosen:
+            raise StrategyError("give --strategy, or --scorer with --actuator, not both")
+        chosen.append(None)
+    if not chosen:
+        raise StrategyError("name a strategy: --strategy maxvar, or --strategy all")
+    values = _values(params, [n for n in chosen if n is not None])
+    built = []
+    for wanted in chosen:
+        own = {**values.get(None, {}), **(values.get(wanted, {}) if wanted else {})}
+        built += list(_sweep(wanted, own, scorer, actuator, tie_seed))
+    return built
+
+
+def _values(params: Sequence[str], names: Sequence[str]) -> dict[str | None, dict[str, Any]]:
+    values: dict[str | None, dict[str, Any]] = {}
+    for key, text in assignments(params, "-p"):
+        owner, dot, name = key.rpartition(".")
+        if not dot:
+            if len(names) > 1:
+                raise StrategyError(
+                    f"-p {key}: several strategies are named; write STRATEGY.{key}={text}"
+                )
+            values.setdefault(None, {})[name] = yaml_value(text, f"-p {key}")
+            continue
+        owned = [n for n in names if n == owner or n.split("@")[0] == owner]
+        if not owned:
+            have = ", ".join(names) or "none"
+            raise StrategyError(f"-p {key}: '{owner}' is not among the strategies named ({have})")
+        for strategy in owned:
+            values.setdefault(strategy, {})[name] = yaml_value(text, f"-p {key}")
+    return values
+
+
+def _sweep(
+    name: str | None,
+    values: Mapping[str, Any],
+    scorer: str | None,
+    actuator: str | None,
+    tie_seed: int,
+) -> Iterator[Strategy]:
+    swept = {k: v for k, v in values.items() if isinstance(v, list)}
+    for combination in itertools.product(*swept.values()):
+        point = dict(zip(swept, combination, strict=True))
+        strategy = build(
+            name, {**values, **point}, scorer=scorer, actuator=actuator, tie_seed=tie_seed
+        )
+        if point:
+            shown = ",".join(f"{k}={v}" for k, v in point.items())
+            strategy = replace(strategy, name=f"{strategy.name}[{shown}]")
+        yield strategy
