@@ -37,6 +37,7 @@ def write_figures(result: ReplayResult, folder: Path) -> list[Path]:
     }
     paths = []
     for name, figure in drawn.items():
+        _footer(figure, result)
         for suffix in ("png", "svg"):
             figure.savefig(folder / f"{name}.{suffix}", dpi=160)
         paths.append(folder / f"{name}.png")
@@ -58,9 +59,27 @@ def _figure(title: str, rows: int = 1) -> tuple[Figure, Any]:
     return figure, axes
 
 
+def _footer(figure: Figure, result: ReplayResult) -> None:
+    """Say how lines were drawn, on what, and the trace's own caution."""
+    trace = result.trace
+    smooth = "bold: moving mean over a tenth of the run · " if trace["steps"] >= SMOOTH_FROM else ""
+    label = f" · {trace['label']}" if trace["label"] else ""
+    figure.supxlabel(
+        f"{smooth}trace {trace['fingerprint']}, {trace['steps']} steps{label}",
+        fontsize=9,
+        color="#555555",
+        x=0.01,
+        ha="left",
+    )
+
+
 def _colour(result: ReplayResult, name: str) -> str:
     others = [n for n in result.strategies if n != "none"]
     return NONE_COLOUR if name == "none" else COLOURS[others.index(name) % len(COLOURS)]
+
+
+def _style(name: str) -> str:
+    return "--" if name == "none" else "-"
 
 
 def _series(whole: pl.DataFrame, strategy: str, column: str) -> tuple[Any, Any]:
@@ -85,7 +104,10 @@ def _smooth(values: Any) -> Any:
 def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str = "-") -> None:
     if len(values) >= SMOOTH_FROM:
         ax.plot(steps, values, color=colour, alpha=0.18, linewidth=1, linestyle=style)
-    ax.plot(steps, _smooth(values), color=colour, linewidth=2.2, label=label, linestyle=style)
+    front = 3 if style == "-" else 4
+    ax.plot(
+        steps, _smooth(values), color=colour, linewidth=2.2, label=label, ls=style, zorder=front
+    )
 
 
 def _legend(ax: Axes, count: int) -> None:
@@ -109,7 +131,7 @@ def _effective_batch(result: ReplayResult, whole: pl.DataFrame) -> Figure:
                 for end in ("low", "high")
             )
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        _line(ax, steps, values, colour, name)
+        _line(ax, steps, values, colour, name, _style(name))
     ax.set_ylabel("live groups of the uniform update", fontsize=12)
     ax.set_ylim(bottom=0)
     if few:
@@ -126,7 +148,7 @@ def _kept_and_live(result: ReplayResult, whole: pl.DataFrame) -> Figure:
         colour = _colour(result, name)
         if name != "none":
             _line(top, *_series(whole, name, "kept_frac"), colour, name)
-        _line(bottom, *_series(whole, name, "signal_group_frac"), colour, name)
+        _line(bottom, *_series(whole, name, "signal_group_frac"), colour, name, _style(name))
     top.set_ylabel("responses kept", fontsize=12)
     bottom.set_ylabel("groups with signal", fontsize=12)
     for ax in (top, bottom):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -68,15 +67,20 @@ def print_replay(result: ReplayResult, out: Console) -> None:
         table.add_column(name, justify="right")
     for strategy in result.strategies.values():
         table.add_row(*_row(strategy))
-    out.print(Padding(table, (1, 0)))
+    out.print()
+    out.print(table)
+    out.print()
     _print_sampling(result, out)
+    findings = Table.grid(padding=(0, 2))
+    findings.add_column(style="bold yellow", no_wrap=True)
+    findings.add_column()
     for name, strategy in result.strategies.items():
         for finding in strategy.diagnosis:
-            line = Text(f"{finding.name}  ", style="bold yellow")
-            line.append(finding.message, style="default")
-            out.print(line)
+            findings.add_row(finding.name, finding.message)
         if name != "none" and not strategy.diagnosis:
-            out.print(Text(f"{name}: no finding.", style="default"))
+            findings.add_row("", f"{name}: no finding.")
+    if findings.row_count:
+        out.print(findings)
     out.print()
     for note in result.notes:
         out.print(Text(f"· {note}", style="dim"))
@@ -108,7 +112,9 @@ def print_census(trace: Trace, found: Census, out: Console) -> None:
     rows.add_column()
     for name, value in _census_rows(trace, found):
         rows.add_row(name, value)
-    out.print(Padding(rows, (1, 0)))
+    out.print()
+    out.print(rows)
+    out.print()
     if found.domains:
         domains = Table(box=None, padding=(0, 2), pad_edge=False, header_style="bold")
         for name in ("domain", "groups", "mean reward", "constant groups"):
@@ -120,7 +126,7 @@ def print_census(trace: Trace, found: Census, out: Console) -> None:
                 f"{d.reward / d.responses:.3f}",
                 f"{d.constant / d.groups:.0%}",
             )
-        out.print(Padding(domains, (0, 0, 1, 0)))
+        out.print(domains)
 
 
 def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:

@@ -140,27 +140,25 @@ def _thin_batch(run: RunFacts) -> Iterator[Diagnosis]:
 def _scale_shift(run: RunFacts) -> Iterator[Diagnosis]:
     scale, cv = run.mean("signal_scale"), run.mean("signal_scale_cv")
     if scale < SCALE_BAND[0] or scale > SCALE_BAND[1]:
-        steady = "" if np.isnan(cv) else f" (varying by {cv:.0%} over steps)"
+        steady = "" if np.isnan(cv) else f", varying by {cv:.0%} over steps"
         yield Diagnosis(
             "scale_shift",
-            f"{run.name} scales the policy gradient by {scale:.2f}{steady}. {_optimizer(run)} "
-            "Compare it with `none` at a learning rate changed by that factor before crediting "
-            "the selection.",
+            f"{run.name} scales the policy gradient by {scale:.2f}{steady}. "
+            f"{_optimizer(run.optimizer, scale)}",
             {"signal_scale": scale, "signal_scale_cv": cv, "optimizer": run.optimizer},
         )
 
 
-def _optimizer(run: RunFacts) -> str:
-    rest = "what remains is its variation, and its balance against KL and entropy terms."
-    name = run.optimizer
+def _optimizer(name: str | None, scale: float) -> str:
+    remains = "cancel a constant factor; its variation, and the balance against KL and entropy"
+    sgd = f"a learning rate × {scale:.2f}; run `none` with it before crediting the selection"
     if name is None:
         return (
-            "The trace does not name the optimizer: under SGD that is a learning-rate change; "
-            f"AdamW and gradient clipping cancel a constant factor, and {rest}"
+            f"The trace names no optimizer: AdamW and clipping {remains}, remain. Under SGD: {sgd}."
         )
     if "adam" in name.lower():
-        return f"{name} cancels a constant factor, and so does gradient clipping; {rest}"
-    return f"Under {name} that is a change of learning rate."
+        return f"{name} and gradient clipping {remains}, remain."
+    return f"Under {name} that is {sgd}."
 
 
 def _biased_groups(run: RunFacts) -> Iterator[Diagnosis]:
@@ -170,8 +168,7 @@ def _biased_groups(run: RunFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "biased_groups",
             f"{run.name} unbalances groups: {bias:.0%} of a group's signal no longer cancels, and "
-            f"pushes responses {push} on the whole. Re-normalise advantages inside the kept "
-            "subset (the @paper variant, where there is one).",
+            f"pushes responses {push} on the whole. {_cure(run)}",
             {"group_bias": bias, "positive_share": run.mean("positive_share")},
         )
     if one_sided > 0.5:
@@ -181,6 +178,14 @@ def _biased_groups(run: RunFacts) -> Iterator[Diagnosis]:
             "trains on: it imitates or suppresses instead of comparing.",
             {"one_sided_frac": one_sided},
         )
+
+
+def _cure(run: RunFacts) -> str:
+    params = run.strategy.params
+    if params.get("renormalise") is False and run.name.split("[")[0] in ("maxvar", "gfpo"):
+        paper = run.name.replace(run.name.split("[")[0], run.name.split("[")[0] + "@paper", 1)
+        return f"{paper} re-normalises advantages inside the kept subset, which removes that."
+    return "Weigh whole groups alike, or re-centre advantages after weighting, to avoid it."
 
 
 def _tie_break(run: RunFacts) -> Iterator[Diagnosis]:

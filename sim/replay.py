@@ -91,6 +91,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     """Path, fingerprint and sizes of a trace, as results carry them."""
     return {
         "path": str(trace.path),
+        "label": trace.manifest.label,
         "fingerprint": trace.manifest.fingerprint,
         "steps": len(trace.manifest.steps),
         "responses": trace.count("responses"),

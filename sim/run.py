@@ -54,7 +54,7 @@ class RunSums:
 
     def add(self, step: StepSums, counts_RG: Float) -> None:
         """Add one step and its resamples."""
-        phase = min(len(self._steps) * len(PHASES) // self._planned, len(PHASES) - 1)
+        phase = self._phase(len(self._steps))
         domains = len(self.domains)
         values = step.values(domains, counts_RG)
         self._phases[phase].add(values)
@@ -70,6 +70,9 @@ class RunSums:
             self._facts[name].append(step_facts(weighted))
         self._steps.append(step.batch.step)
         self._lacks |= step.lacking()
+
+    def _phase(self, index: int) -> int:
+        return min(index * len(PHASES) // self._planned, len(PHASES) - 1)
 
     @property
     def updates(self) -> float:
@@ -131,19 +134,16 @@ class RunSums:
         mean = Mean(self._phases[0].total.shape)
         for p in phases:
             mean += self._phases[p]
-        values, cv = mean.mean(), mean.cv()
+        values = mean.mean()
+        inside = [i for i in range(len(self._steps)) if self._phase(i) in phases]
         for index, estimator in enumerate(self.estimators):
             if estimator.run == "cv":
-                values[index] = cv[index]
+                values[index] = np.nan
+                values[index, :, 0] = _variation(np.array([self._series[i][index] for i in inside]))
             elif estimator.run == "pooled":
                 parts = self._pooled_sums[index][phases].sum(axis=0)
                 values[index] = estimator.value(*parts)
         low, high = interval(values[:, :, 1:], axis=2)
-        inside = [
-            i
-            for i in range(len(self._steps))
-            if min(i * len(PHASES) // self._planned, len(PHASES) - 1) in phases
-        ]
         future_low, future_high = self._future(inside, seed)
         nan = np.array([~np.isfinite(self._series[i]) for i in inside]).sum(axis=0)
         return [
@@ -232,3 +232,10 @@ class RunSums:
             blank[:, 0] = values
             records[column] = blank.ravel().tolist()
         return records
+
+
+def _variation(series: Float) -> Float:
+    """Coefficient of variation over axis 0, NaN left out."""
+    known = np.isfinite(series)
+    finite = np.where(known, series, 0.0)
+    return variation(finite.sum(axis=0), (finite**2).sum(axis=0), known.sum(axis=0))

@@ -53,34 +53,26 @@ def interval(resampled: Float, axis: int) -> tuple[Any, Any]:
 
 
 class Mean:
-    """Running mean and coefficient of variation over steps, elementwise, NaN steps left out."""
+    """Running mean over steps, elementwise, NaN steps left out."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.total = np.zeros(shape)
-        self.square = np.zeros(shape)
         self.count = np.zeros(shape, dtype=np.int32)
 
     def add(self, values: Float) -> None:
         """Add one step's values."""
         known = np.isfinite(values)
-        finite = np.where(known, values, 0.0)
-        self.total += finite
-        self.square += finite * finite
+        np.add(self.total, values, out=self.total, where=known)
         self.count += known
 
     def __iadd__(self, other: Mean) -> Mean:
         self.total += other.total
-        self.square += other.square
         self.count += other.count
         return self
 
     def mean(self) -> Float:
         """Mean; NaN where no step has a value."""
         return _divide(self.total, self.count)
-
-    def cv(self) -> Float:
-        """Standard deviation (Bessel) over mean; NaN under two steps."""
-        return variation(self.total, self.square, self.count)
 
 
 def variation(total: Float, square: Float, count: Any) -> Float:
