@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Protocol, get_args, get_type_hints
 
 import numpy as np
@@ -14,7 +15,15 @@ import numpy as np
 from ..traces.advantage import advantages
 from ..traces.batch import RolloutBatch
 from ..traces.errors import StrategyError, nearest
-from ..traces.ragged import AnyArray, Bool, Float, offsets_of, segment_mean, segment_sum
+from ..traces.ragged import (
+    AnyArray,
+    Bool,
+    Float,
+    offsets_of,
+    round_significant,
+    segment_mean,
+    segment_sum,
+)
 
 Level = Literal["response", "group", "token"]
 Kind = Literal["baseline", "select", "reweight"]
@@ -78,7 +87,7 @@ class Actuator(Protocol):
         """Columns it reads beyond those a scorer reads."""
         ...
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score of this actuator's level."""
         ...
 
@@ -114,9 +123,15 @@ class ParamInfo:
     range: str
 
 
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+@cache
 def parameters(cls: type) -> dict[str, ParamInfo]:
     """Parameters of a scorer, an actuator or a user's strategy class."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     found = {}
     for item in dataclasses.fields(cls):
         meta = item.metadata
@@ -137,7 +152,7 @@ def make(cls: type, values: dict[str, Any], owner: str) -> Any:
         StrategyError: an unknown name (nearest given), a wrong type, or a value out of range.
     """
     known = parameters(cls)
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     for name, value in values.items():
         if name not in known:
             have = ", ".join(known) or "none"
@@ -177,19 +192,34 @@ def _checked(cls: type, hint: Any, info: ParamInfo, value: Any, owner: str) -> A
     return value
 
 
+class Score:
+    """A scorer's values for one batch, read-only.
+
+    Attributes:
+        values: one per response (N), group (G) or token (T).
+    """
+
+    def __init__(self, values: Float) -> None:
+        self.values = values
+        values.setflags(write=False)
+
+    @cached_property
+    def rounded(self) -> Float:
+        """Values to six significant digits: equal ones are tied."""
+        return round_significant(self.values)
+
+
 class Scores:
     """Scores of one batch, each computed once and shared by every strategy that asks."""
 
     def __init__(self, batch: RolloutBatch) -> None:
         self.batch = batch
-        self._of: dict[Scorer, Float] = {}
+        self._of: dict[Scorer, Score] = {}
 
-    def __call__(self, scorer: Scorer) -> Float:
+    def __call__(self, scorer: Scorer) -> Score:
         """Score of the batch by ``scorer``."""
         if scorer not in self._of:
-            score = scorer(self.batch)
-            score.setflags(write=False)
-            self._of[scorer] = score
+            self._of[scorer] = Score(scorer(self.batch))
         return self._of[scorer]
 
 

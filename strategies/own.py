@@ -15,8 +15,7 @@ import numpy as np
 
 from ..traces.batch import RolloutBatch
 from ..traces.errors import StrategyError, nearest
-from ..traces.ragged import Float
-from .base import Decision, Kind, Level
+from .base import Decision, Kind, Level, Score
 
 GROUP = "dfsim.strategies"
 OWN_SOURCE = "your own"
@@ -45,7 +44,7 @@ class Own:
         """Columns the rule says it reads."""
         return tuple(getattr(self.rule, "columns", ()))
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Ask the rule, and check what it returns."""
         found = self.rule.weights(batch)
         if isinstance(found, Decision):
@@ -56,7 +55,9 @@ class Own:
         if per_token and batch.token_offsets is None:
             raise StrategyError(f"{name} weighs tokens but names no token column in 'columns'")
         count = (
-            batch.token_offsets[-1] if per_token and batch.token_offsets is not None else len(score)
+            batch.token_offsets[-1]
+            if per_token and batch.token_offsets is not None
+            else len(score.values)
         )
         if weight.shape != (count,):
             raise StrategyError(f"{name}.weights returned shape {weight.shape}, not ({count},)")

@@ -98,8 +98,11 @@ class TokenProbability:
 
     def __call__(self, batch: RolloutBatch) -> Float:
         """π (T), from float32 log-probs by a float64 exponential."""
-        log_prob = batch.column("old_log_probs", "the token probability").astype(np.float64)
-        return np.exp(np.where(log_prob == np.inf, np.nan, log_prob))
+        log_prob = batch.column("old_log_probs", "the token probability")
+        prob = np.exp(log_prob, dtype=np.float64)
+        if not np.isfinite(prob.max(initial=0.0)):
+            prob[prob == np.inf] = np.nan
+        return prob
 
 
 SCORERS: dict[str, type[Scorer]] = {

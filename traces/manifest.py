@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from .advantage import AdvantageConfig
 from .errors import TraceError
+from .files import replacing_file
 from .schema import TRACE_VERSION
 
 MANIFEST = "manifest.json"
@@ -102,9 +102,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     text = json.dumps(record, indent=1, sort_keys=False, allow_nan=False) + "\n"
     head, _, tail = text.rpartition(_BLANK)
     text = head + _digest(text) + tail
-    scratch = folder / f".{MANIFEST}.tmp"
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, folder / MANIFEST)
+    with replacing_file(folder / MANIFEST) as scratch:
+        scratch.write_bytes(text.encode())
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -115,15 +114,15 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()  # as it is: no newline may be translated
     except FileNotFoundError:
         raise TraceError(f"{folder} is not a trace: it holds no {MANIFEST}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path} can't be read ({error}); restore it from a copy") from None
+        raise TraceError(f"{path} can't be read ({error}); restore it or re-import") from None
     try:
         record = json.loads(text)
         version = record["version"]
-        written = record.pop("manifest_sha256", "")
+        written = str(record.pop("manifest_sha256"))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TraceError(
             f"{path} was changed after dfsim wrote it; restore it or re-import"
@@ -133,8 +132,8 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path}: trace format version {version}; this dfsim reads version {TRACE_VERSION}. "
             "Upgrade dfsim, or write the trace again with this one"
         )
-    head, _, tail = text.rpartition(str(written))
-    if len(str(written)) != 64 or _digest(head + _BLANK + tail) != written:
+    head, _, tail = text.rpartition(written or _BLANK)
+    if _digest(head + _BLANK + tail) != written:
         raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import")
     try:
         record["steps"] = tuple(StepEntry(**s) for s in record["steps"])

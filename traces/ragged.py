@@ -106,6 +106,8 @@ def round_significant(values: AnyArray) -> Float:
     """
     values = np.asarray(values, dtype=np.float64)
     size = np.abs(values)
+    if size.max(initial=0.0) < 1e6 and np.array_equal(values, np.rint(values)):
+        return values
     regular = (size > 1e-290) & (size < 1e290)
     exponent = np.floor(np.log10(size, out=np.zeros_like(size), where=regular)).astype(np.int64)
     scale = _POWERS[305 - exponent]

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float, batch_sum, round_significant
-from ..base import Decision, Kind, Level, Rule, param
+from ...traces.ragged import Float, batch_sum
+from ..base import Decision, Kind, Level, Rule, Score, param
 
 
 def mean_one(value: Float) -> Decision:
@@ -26,10 +26,10 @@ class Softmax(Rule):
     level: ClassVar[Level] = "response"
     temperature: float = param(1.0, "T; small ones sharpen", above=0)
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score per response (N)."""
-        top = score.max(initial=-np.finfo(np.float64).max)
-        return mean_one(np.exp((score - top) / self.temperature))
+        top = score.values.max(initial=-np.finfo(np.float64).max)
+        return mean_one(np.exp((score.values - top) / self.temperature))
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Power(Rule):
     level: ClassVar[Level] = "response"
     alpha: float = param(0.5, "α; 0 is uniform", 0)
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score ≥ 0 per response (N)."""
-        return mean_one((np.maximum(score, 0.0) + 1e-8) ** self.alpha)
+        return mean_one((np.maximum(score.values, 0.0) + 1e-8) ** self.alpha)
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class QuantileBand(Rule):
         if self.low_q > self.high_q:
             raise ValueError(f"low_q={self.low_q} must not exceed high_q={self.high_q}")
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score per response (N)."""
-        if len(score) == 0:
-            return Decision(score)
-        rounded = round_significant(score)
+        rounded = score.rounded
+        if len(rounded) == 0:
+            return Decision(rounded)
         low, high = np.quantile(rounded, [self.low_q, self.high_q])
         inside = (rounded >= low) & (rounded <= high)
         return mean_one(np.where(inside, self.focus_weight, 1.0))

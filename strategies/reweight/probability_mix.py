@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float, batch_sum, segment_sum
-from ..base import Decision, Kind, Level, Rule, param
+from ...traces.ragged import batch_sum, segment_sum
+from ..base import Decision, Kind, Level, Rule, Score, param
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,23 @@ class ProbabilityMix(Rule):
     alpha: float = param(0.5, "α; 0 is uniform", 0, 1)
     mean_one: bool = param(True, "divide by the mean weight of the batch's tokens")
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a probability per token (T)."""
         assert batch.token_offsets is not None
-        known = ~np.isnan(score)
-        weight = np.where(known, self.alpha * score + (1.0 - self.alpha), 0.0)
+        prob, scale = score.values, 1.0
+        sums = segment_sum(prob, batch.token_offsets)
+        all_known = not np.isnan(sums).any()
+        if not all_known:
+            sums = segment_sum(np.nan_to_num(prob), batch.token_offsets)
         if self.mean_one:
-            total = batch_sum(segment_sum(weight, batch.token_offsets))
-            count = int(known.sum())
-            weight = weight * (count / total) if total > 0 else np.ones(len(weight))
-        return Decision.of_tokens(batch, np.where(known, weight, 1.0))
+            count = len(prob) if all_known else int((~np.isnan(prob)).sum())
+            total = self.alpha * batch_sum(sums) + (1.0 - self.alpha) * count
+            scale = count / total if total > 0 else 1.0
+        weight = prob * (self.alpha * scale)
+        weight += (1.0 - self.alpha) * scale
+        if not all_known:
+            weight[np.isnan(weight)] = 1.0
+            return Decision.of_tokens(batch, weight)
+        lengths = np.diff(batch.token_offsets)
+        mean = sums * (self.alpha * scale) / np.maximum(lengths, 1) + (1.0 - self.alpha) * scale
+        return Decision(np.where(lengths > 0, mean, 1.0), weight)

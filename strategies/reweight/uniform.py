@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float
-from ..base import Decision, Kind, Level, Rule
+from ..base import Decision, Kind, Level, Rule, Score
 
 
 @dataclass(frozen=True)
@@ -17,6 +16,6 @@ class Unchanged(Rule):
     kind: ClassVar[Kind] = "baseline"
     level: ClassVar[Level] = "response"
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Weights 1 (N)."""
-        return Decision(score)
+        return Decision(score.values)

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float, round_significant
-from ..base import Decision, Kind, Level, Rule, param, selection
+from ..base import Decision, Kind, Level, Rule, Score, param, selection
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,9 @@ class GroupTopK(Rule):
     k: int = param(3, "responses kept per group", 1)
     renormalise: bool = param(False, "recompute advantages inside the kept subset")
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score per response (N)."""
-        rounded = round_significant(score)
+        rounded = score.rounded
         keep = np.ones(batch.num_responses, dtype=bool)
         tied = np.zeros(batch.num_responses, dtype=bool)
         for bucket in batch.buckets:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Bool, Bucket, Float, Int, round_significant
-from ..base import Decision, Kind, Level, Rule, param, selection
+from ...traces.ragged import Bool, Bucket, Float, Int
+from ..base import Decision, Kind, Level, Rule, Score, param, selection
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class MaxVariance(Rule):
     keep_frac: float = param(0.5, "share of a group that is kept", high=1, above=0)
     renormalise: bool = param(False, "recompute advantages inside the kept subset")
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score per response (N), by default the reward."""
-        rounded = round_significant(score)
+        rounded = score.rounded
         keep = np.zeros(batch.num_responses, dtype=bool)
         tied = np.zeros(batch.num_responses, dtype=bool)
         for bucket in batch.buckets:

@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float
-from ..base import Decision, Kind, Level, Rule, param
+from ..base import Decision, Kind, Level, Rule, Score, param
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,10 @@ class SolveBand(Rule):
         if self.low >= self.high:
             raise ValueError(f"low={self.low} must be below high={self.high}")
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from the solve rate (G)."""
         n = batch.group_size_G
-        k = np.rint(score * n).astype(np.int64)
+        k = np.rint(score.values * n).astype(np.int64)
         low, high = Fraction(str(self.low)), Fraction(str(self.high))
         inside = k * low.denominator > n * low.numerator
         inside &= k * high.denominator < n * high.numerator

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float, round_significant
-from ..base import Decision, Kind, Level, Rule, param, selection
+from ..base import Decision, Kind, Level, Rule, Score, param, selection
 
 
 @dataclass(frozen=True)
@@ -25,13 +24,13 @@ class TopFraction(Rule):
     optional_columns: ClassVar[tuple[str, ...]] = ("prompt_id",)
     fraction: float = param(0.5, "share of the batch that is kept", high=1, above=0)
 
-    def __call__(self, score: Float, batch: RolloutBatch, tie_seed: int) -> Decision:
+    def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Decide from a score per response (N)."""
-        count = len(score)
+        count = len(score.values)
         tied = np.zeros(count, dtype=bool)
         if count == 0:
             return selection(batch, tied, tied.copy(), False)
-        rounded = round_significant(score)
+        rounded = score.rounded
         m = max(1, round(self.fraction * count))
         cut = np.partition(rounded, count - m)[count - m]
         keep = rounded > cut

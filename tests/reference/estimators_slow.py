@@ -1,7 +1,4 @@
-"""Slow reference for the per-step numbers of estimators.md: plain loops, one record a token.
-
-Written from the text only; it is the oracle of the vectorised implementation.
-"""
+"""Slow reference for the estimators: plain loops, a record a token, written from the text only."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence

@@ -1,0 +1,45 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test test-core check bench clean
+
+demo: $(VENV)/.core ## the main job on the bundled real trace; core only
+	$(BIN)/dfsim replay traces/ --strategy maxvar --out out/demo --force
+	@echo "Report: out/demo. Skipped: the tests (make test)."
+
+test: $(VENV)/.live ## everything, live included
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-core: $(VENV)/.dev ## the quick tests; leaves out what needs verl
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not live"
+	@echo "Skipped: tests marked live, which need verl (make test)."
+
+check: $(VENV)/.dev ## style, types, floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p .cache && ln -sfn .. .cache/dfsim
+	MYPYPATH=.cache $(BIN)/mypy -p dfsim
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## ratios of medians, measured in one process
+	$(BIN)/python benchmarks/decide.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --constraint constraints.txt --editable ".[dev]"
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.live: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --constraint constraints.txt --editable ".[dev,live]"
+	@touch $@ $(VENV)/.core $(VENV)/.dev
+
+clean:
+	rm -rf $(VENV) .cache out build *.egg-info
