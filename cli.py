@@ -42,7 +42,8 @@ def _command(function: F) -> F:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except OSError as error:
-            _stop(f"dfsim: {error.filename or ''}: {error.strerror or error}", 2)
+            place = f"{error.filename}: " if error.filename else ""
+            _stop(f"dfsim: {place}{error.strerror or error}", 2)
         except KeyboardInterrupt:
             _stop("dfsim: interrupted; nothing partial was left behind", 130)
 
@@ -52,6 +53,12 @@ def _command(function: F) -> F:
 def _stop(message: str, code: int) -> None:
     typer.echo(message, err=True)
     raise typer.Exit(code)
+
+
+def _refuse_here(out: Path) -> None:
+    """Refuse the current folder: a rename would pull it from under the shell."""
+    if out.resolve() == Path.cwd():
+        raise DfsimError(f"--out {out} is the current folder; name one to create")
 
 
 def _progress(title: str, quiet: bool) -> Any:
@@ -91,6 +98,7 @@ def replay(
 ) -> None:
     """Say what strategies would have done to the updates of a captured run."""
     import contextlib
+    import dataclasses
 
     from .sim.replay import replay as run
     from .strategies.grammar import strategies_of
@@ -109,6 +117,7 @@ def replay(
     if out is not None:
         from .reports.files import REPLAY_JSON
 
+        _refuse_here(out)
         check_new_folder(out, REPLAY_JSON, force)
     with contextlib.ExitStack() as stack:
         on_decision = None
@@ -129,6 +138,8 @@ def replay(
                 progress=tick,
                 on_decision=on_decision,
             )
+    left_out = [f"{name} was left out: {reason}" for name, reason in skipped.items()]
+    result = dataclasses.replace(result, notes=[*left_out, *result.notes])
     if out is not None:
         from .reports.files import write_replay
 
@@ -142,8 +153,6 @@ def replay(
 
     screen = console()
     print_replay(result, screen)
-    for name, reason in skipped.items():
-        screen.print(f"· {name} was left out: {reason}", style="dim")
     for written in filter(None, (out, decisions)):
         screen.print(f"Written: {written}")
 
@@ -159,13 +168,15 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """Say what a trace holds, what is odd about it, and what it can run."""
-    from .reports.files import dump_json, write_prompts
+    from .reports.files import check_prompts, dump_json, write_prompts
     from .reports.tables import console, print_census
     from .sim.census import census
     from .sim.replay import describe
     from .traces.store import open_trace
 
     trace = open_trace(path)
+    if prompts is not None:
+        check_prompts(trace, prompts)
     with _progress("inspect", quiet) as tick:
         found = census(trace, tick)
     if prompts is not None:
@@ -193,6 +204,9 @@ def strategies(
         from .strategies.check import check_strategy
 
         passed = check_strategy(check)
+        if json:
+            typer.echo(dump_json({"strategy": check, "invariants": passed}))
+            return
         typer.echo(f"{check}: {len(passed)} invariants hold: {', '.join(passed)}")
         return
     reasons = None
@@ -239,6 +253,7 @@ def import_(
     from .traces.importers.base import ImportOptions
     from .traces.importing import import_trace
 
+    _refuse_here(out)
     if length not in (None, "chars"):
         raise DfsimError(f"--length {length} is not known; it takes: chars")
     options = ImportOptions(

@@ -78,8 +78,12 @@ def _colour(result: ReplayResult, name: str) -> str:
     return NONE_COLOUR if name == "none" else COLOURS[others.index(name) % len(COLOURS)]
 
 
-def _style(name: str) -> str:
-    return "--" if name == "none" else "-"
+def _style(result: ReplayResult, name: str) -> str:
+    """Solid, dotted once the colours are used up, dashed for the baseline."""
+    if name == "none":
+        return "--"
+    others = [n for n in result.strategies if n != "none"]
+    return ":" if others.index(name) >= len(COLOURS) else "-"
 
 
 def _series(whole: pl.DataFrame, strategy: str, column: str) -> tuple[Any, Any]:
@@ -106,7 +110,14 @@ def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str
         ax.plot(steps, values, color=colour, alpha=0.18, linewidth=1, linestyle=style)
     front = 3 if style == "-" else 4
     ax.plot(
-        steps, _smooth(values), color=colour, linewidth=2.2, label=label, ls=style, zorder=front
+        steps,
+        _smooth(values),
+        color=colour,
+        linewidth=2.2,
+        label=label,
+        ls=style,
+        zorder=front,
+        marker="o" if len(values) < 3 else None,
     )
 
 
@@ -131,7 +142,7 @@ def _effective_batch(result: ReplayResult, whole: pl.DataFrame) -> Figure:
                 for end in ("low", "high")
             )
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        _line(ax, steps, values, colour, name, _style(name))
+        _line(ax, steps, values, colour, name, _style(result, name))
     ax.set_ylabel("live groups of the uniform update", fontsize=12)
     ax.set_ylim(bottom=0)
     if few:
@@ -145,10 +156,10 @@ def _effective_batch(result: ReplayResult, whole: pl.DataFrame) -> Figure:
 def _kept_and_live(result: ReplayResult, whole: pl.DataFrame) -> Figure:
     figure, (top, bottom) = _figure("What is kept, and what of it carries signal", rows=2)
     for name in result.strategies:
-        colour = _colour(result, name)
+        colour, style = _colour(result, name), _style(result, name)
         if name != "none":
-            _line(top, *_series(whole, name, "kept_frac"), colour, name)
-        _line(bottom, *_series(whole, name, "signal_group_frac"), colour, name, _style(name))
+            _line(top, *_series(whole, name, "kept_frac"), colour, name, style)
+        _line(bottom, *_series(whole, name, "signal_group_frac"), colour, name, style)
     top.set_ylabel("responses kept", fontsize=12)
     bottom.set_ylabel("groups with signal", fontsize=12)
     for ax in (top, bottom):
@@ -164,7 +175,8 @@ def _signal_scale(result: ReplayResult, whole: pl.DataFrame) -> Figure:
     ax.axhline(1.0, color=NONE_COLOUR, linewidth=1.2)
     for name in result.strategies:
         if name != "none":
-            _line(ax, *_series(whole, name, "signal_scale"), _colour(result, name), name)
+            style = _style(result, name)
+            _line(ax, *_series(whole, name, "signal_scale"), _colour(result, name), name, style)
     ax.set_ylabel("× uniform", fontsize=12)
     ax.set_ylim(bottom=0)
     ax.set_title("grey band: 0.8 – 1.25, no scale_shift", fontsize=10, loc="left", color="#555555")

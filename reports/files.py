@@ -17,7 +17,8 @@ from ..sim.result import ReplayResult
 from ..strategies.base import Decision
 from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError
-from ..traces.files import replacing_file, replacing_folder
+from ..traces.files import check_regular, replacing_file, replacing_folder
+from ..traces.store import Trace
 from .figures import write_figures
 
 REPLAY_JSON = "replay.json"
@@ -58,6 +59,9 @@ def writing_decisions(target: Path, strategy: str) -> Iterator[OnDecision]:
     Args:
         target: the file.
         strategy: whose decisions to write.
+
+    Raises:
+        DfsimError: the target is a device or pipe, or lies in no folder.
     """
     with (
         replacing_file(target) as scratch,
@@ -98,18 +102,24 @@ def _frame(batch: RolloutBatch, decision: Decision) -> pl.DataFrame:
     return frame
 
 
-def write_prompts(found: Census, target: Path) -> None:
-    """Write one row a prompt, as CSV or Parquet by the file's ending.
+def check_prompts(trace: Trace, target: Path) -> None:
+    """Refuse a prompt table that can't be written, before the trace is read.
 
     Raises:
-        DfsimError: another ending, or the trace has no prompt ids.
+        DfsimError: another ending than ``write_prompts`` knows, a device or pipe, or the trace has
+            no prompt ids.
     """
+    check_regular(target)
     if target.suffix not in (".csv", ".parquet"):
         raise DfsimError(f"--prompts {target} must end in .csv or .parquet")
-    if not found.prompts:
+    if "prompt_id" not in trace.columns:
         raise DfsimError(
             "--prompts needs prompt ids, which the trace lacks: import with --map prompt_id=COLUMN"
         )
+
+
+def write_prompts(found: Census, target: Path) -> None:
+    """Write one row a prompt, as CSV or Parquet by the file's ending."""
     with replacing_file(target) as scratch:
         table = found.prompt_table()
         if target.suffix == ".csv":

@@ -17,8 +17,8 @@ from ..traces.store import Trace
 
 
 def console(stderr: bool = False) -> Console:
-    """Console that never wraps below 100 columns when its output is piped."""
-    found = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    """Console that prints brackets as they are, at least 100 columns wide when piped."""
+    found = Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
     if not found.is_terminal:
         found.width = max(found.width, 100)
     return found
@@ -72,18 +72,26 @@ def print_replay(result: ReplayResult, out: Console) -> None:
     out.print()
     _print_sampling(result, out)
     findings = Table.grid(padding=(0, 2))
-    findings.add_column(style="bold yellow", no_wrap=True)
+    findings.add_column(no_wrap=True)
     findings.add_column()
     for name, strategy in result.strategies.items():
+        if name != "none":
+            what = "" if strategy.diagnosis else "no finding"
+            findings.add_row(Text(name, style="bold"), what)
         for finding in strategy.diagnosis:
-            findings.add_row(finding.name, finding.message)
-        if name != "none" and not strategy.diagnosis:
-            findings.add_row("", f"{name}: no finding.")
+            findings.add_row(Text(f"  {finding.name}", style="yellow"), Text(finding.message))
     if findings.row_count:
         out.print(findings)
     out.print()
-    for note in result.notes:
-        out.print(Text(f"· {note}", style="dim"))
+    _print_notes(result.notes, out)
+
+
+def _print_notes(notes: Iterable[str], out: Console) -> None:
+    lines = Table.grid(padding=(0, 1))
+    for note in notes:
+        lines.add_row(Text("·", style="dim"), Text(note, style="dim"))
+    if lines.row_count:
+        out.print(lines)
 
 
 def _print_sampling(result: ReplayResult, out: Console) -> None:
@@ -123,7 +131,7 @@ def print_census(trace: Trace, found: Census, out: Console) -> None:
             domains.add_row(
                 name,
                 f"{d.groups:,}",
-                f"{d.reward / d.responses:.3f}",
+                _number(d.mean_reward, ".3f"),
                 f"{d.constant / d.groups:.0%}",
             )
         out.print(domains)
@@ -148,7 +156,8 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
             f"{q['p95']:.0f}, max {q['max']:.0f} {unit}",
         )
     levels = ", ".join(f"{r:g}: {c:,}" for r, c in sorted(found.levels.items()))
-    yield "rewards", f"mean {found.reward_mean:.3f}" + (f"; {levels}" if levels else "; continuous")
+    mean = _number(found.reward_mean, ".3f")
+    yield "rewards", f"mean {mean}; {levels or 'continuous'}"
     yield (
         "no signal",
         f"{found.constant_share:.0%} of the groups have one reward; "
@@ -169,7 +178,7 @@ def _prompts(found: Census) -> str:
     if found.drift is None:
         return f"{len(found.prompts):,}, none seen twice, so drift can't be seen"
     parts = ", ".join(f"{c:,} {s.replace('_', ' ')}" for s, c in found.drift.items())
-    return f"{len(found.prompts):,}; of {found.revisited:,} seen more than once: {parts}"
+    return f"{len(found.prompts):,}; of {found.revisited:,} seen at several steps: {parts}"
 
 
 def _precision(found: Census) -> str:

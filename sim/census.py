@@ -14,7 +14,7 @@ from ..traces.batch import RolloutBatch, reward_span
 from ..traces.errors import TraceError
 from ..traces.ragged import segment_sum
 from .replay import Progress, replay
-from .result import Estimate
+from .result import Estimate, plain
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,20 +38,32 @@ _STATUS = {
 class _Prompt:
     domain: str | None
     first_step: int
-    first: float
+    first: float = 0.0
     visits: int = 0
     responses: int = 0
     unused: int = 0
     solved: int = 0
     best_before: float = 0.0
-    last: float = 0.0
     last_step: int = 0
+    last_solved: int = 0
+    last_size: int = 0
+
+    @property
+    def last(self) -> float:
+        """Solve rate of the last visit."""
+        return self.last_solved / self.last_size
 
     def visit(self, step: int, solved: int, size: int, constant: bool) -> None:
-        if self.visits:
-            self.best_before = max(self.best_before, self.last)
-        self.visits += 1
-        self.last, self.last_step = solved / size, step
+        """Add a group; groups of one step are one visit."""
+        if not self.visits or step != self.last_step:
+            if self.visits:
+                self.best_before = max(self.best_before, self.last)
+            self.visits += 1
+            self.last_step, self.last_solved, self.last_size = step, 0, 0
+        self.last_solved += solved
+        self.last_size += size
+        if self.visits == 1:
+            self.first = self.last
         self.responses += size
         self.solved += solved
         self.unused += size if constant else 0
@@ -62,17 +74,24 @@ class _Prompt:
             return "never_solved"
         if self.last == 1.0:
             return "mastered"
-        return "forgotten" if self.best_before - self.last >= FORGOTTEN_DROP else "learning"
+        dropped = self.best_before - self.last >= FORGOTTEN_DROP - 1e-9
+        return "forgotten" if dropped else "learning"
 
 
 @dataclass
 class _Domain:
     groups: int = 0
     responses: int = 0
+    rewarded: int = 0
     constant: int = 0
     reward: float = 0.0
     low: float = math.inf
     high: float = -math.inf
+
+    @property
+    def mean_reward(self) -> float:
+        """Over the responses that have a reward; NaN where none has."""
+        return self.reward / self.rewarded if self.rewarded else math.nan
 
 
 @dataclass
@@ -89,7 +108,7 @@ class Census:
         singleton_share: groups of one, of all groups.
         anomalies: sentences.
         drift: status → prompts; ``None`` without prompt ids, or where no prompt came twice.
-        revisited: prompts seen more than once.
+        revisited: prompts seen at more than one step.
         cannot_run: preset → reason.
         baseline: ``none``'s effective batch over the run.
     """
@@ -152,13 +171,13 @@ class Census:
                 name: {
                     "groups": d.groups,
                     "responses": d.responses,
-                    "mean_reward": d.reward / d.responses,
+                    "mean_reward": plain(d.mean_reward),
                     "constant_share": d.constant / d.groups,
                 }
                 for name, d in self.domains.items()
             },
             "reward": {
-                "mean": self.reward_mean,
+                "mean": plain(self.reward_mean),
                 "levels": {f"{r:g}": c for r, c in sorted(self.levels.items())},
             },
             "lengths": self.lengths,
@@ -187,18 +206,23 @@ def census(trace: Trace, progress: Progress | None = None) -> Census:
     levels: Counter[float] = Counter()
     bad = Counter[str]()
     total = len(trace.manifest.steps)
-    reward_sum, constant, singles = 0.0, 0, 0
+    reward_sum, rewarded, constant, singles = 0.0, 0, 0, 0
     for done, batch in enumerate(trace.batches(columns), start=1):
         found.steps.append(batch.step)
         found.groups += batch.num_groups
         found.responses += batch.num_responses
         found.sizes.update(batch.group_size_G.tolist())
-        reward_sum += float(np.nansum(batch.reward_N))
+        known = batch.reward_N[~np.isnan(batch.reward_N)]
+        reward_sum += float(known.sum())
+        rewarded += len(known)
+        bad["responses without a reward (NaN), which never train"] += batch.num_responses - len(
+            known
+        )
         dull = ~batch.live_G & (batch.group_size_G > 1)
         constant += int(dull.sum())
         singles += int((batch.group_size_G == 1).sum())
         if len(levels) <= MAX_LEVELS:
-            levels.update(batch.reward_N.tolist())
+            levels.update(known.tolist())
         if batch.num_tokens_N is not None:
             lengths.append(batch.num_tokens_N.astype(np.int32))
             bad["responses without a token"] += int((batch.num_tokens_N == 0).sum())
@@ -213,7 +237,7 @@ def census(trace: Trace, progress: Progress | None = None) -> Census:
         if progress is not None:
             progress(done, total)
     found.levels = dict(levels) if len(levels) <= MAX_LEVELS else {}
-    found.reward_mean = reward_sum / found.responses
+    found.reward_mean = reward_sum / rewarded if rewarded else math.nan
     found.constant_share = constant / found.groups
     found.singleton_share = singles / found.groups
     if lengths:
@@ -249,7 +273,9 @@ def _add_domains(found: Census, batch: RolloutBatch, dull: Any) -> None:
     if batch.domain_G is None:
         return
     low, high = reward_span(batch)
-    sums = segment_sum(np.nan_to_num(batch.reward_N), batch.group_offsets)
+    known = ~np.isnan(batch.reward_N)
+    sums = segment_sum(np.where(known, batch.reward_N, 0.0), batch.group_offsets)
+    counts = segment_sum(known.astype(np.int64), batch.group_offsets)
     for code in np.unique(batch.domain_G):
         inside = batch.domain_G == code
         entry = found.domains.setdefault(batch.domains[code], _Domain())
@@ -257,6 +283,7 @@ def _add_domains(found: Census, batch: RolloutBatch, dull: Any) -> None:
         entry.responses += int(batch.group_size_G[inside].sum())
         entry.constant += int(dull[inside].sum())
         entry.reward += float(sums[inside].sum())
+        entry.rewarded += int(counts[inside].sum())
         entry.low = min(entry.low, float(low[inside].min()))
         entry.high = max(entry.high, float(high[inside].max()))
 
@@ -269,9 +296,8 @@ def _add_prompts(found: Census, batch: RolloutBatch, dull: Any) -> None:
     ).tolist()
     sizes = batch.group_size_G.tolist()
     for group, name in enumerate(batch.prompt_id_G):
-        rate = solved[group] / sizes[group]
         domain = None if batch.domain_G is None else batch.domains[batch.domain_G[group]]
-        prompt = found.prompts.setdefault(name, _Prompt(domain, batch.step, rate))
+        prompt = found.prompts.setdefault(name, _Prompt(domain, batch.step))
         prompt.visit(batch.step, solved[group], sizes[group], bool(dull[group]))
 
 

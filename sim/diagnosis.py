@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..strategies.base import Strategy
+from ..strategies.base import Decision, Strategy
 from ..strategies.signals import TokenEfficiency
 from ..traces.ragged import Float
 from .result import Diagnosis, Estimates
@@ -33,31 +32,39 @@ FACTS = (
 
 
 def step_facts(weighted: Weighted) -> Float:
-    """What the diagnoses need of one step beyond the estimators, in the order of ``FACTS``."""
-    decision, batch = weighted.decision, weighted.terms.batch
-    weight = decision.weight_N if decision.token_weight_T is None else decision.token_weight_T
-    spread = float(np.ptp(weight)) if len(weight) else 0.0
-    uniform = decision.advantage_N is None and spread <= 1e-9 * float(weight.max(initial=0.0))
-    kept = decision.weight_N > 0
-    trains = weighted.terms.live_G | (batch.group_size_G == 1)
+    """What diagnoses need of a step beyond the estimators: (K, F), in the order of ``FACTS``."""
+    terms, batch = weighted.terms, weighted.terms.batch
+    kept = weighted.weight_KN > 0
+    trains = terms.live_G | (batch.group_size_G == 1)
     carries = trains[batch.group_N] & (batch.abs_advantage_N > 1e-9)
-    tied = 0.0 if decision.tied_N is None else float(decision.tied_N.mean())
     kl = np.nan
     if batch.ref_kl_N is not None:
-        per_token = weighted.terms.coef_N / np.maximum(weighted.terms.tokens_N, 1)
+        per_token = terms.coef_N / np.maximum(terms.tokens_N, 1)
         kl = float((per_token * batch.ref_kl_N).sum())
-    return np.array(
+    num_kept = kept.sum(axis=1)
+    count = len(num_kept)
+    return np.stack(
         [
-            float(uniform and bool(kept.any())),
-            tied,
-            float((~kept).sum()),
-            float((~kept & carries).sum()),
-            float(kept.sum()),
-            kl,
-            float(weighted.signal_N.sum()),
-            float((batch.reward_N < 0).mean()),
-        ]
+            [_uniform(d) for d in weighted.decisions],
+            [0.0 if d.tied_N is None else d.tied_N.mean() for d in weighted.decisions],
+            batch.num_responses - num_kept,
+            carries.sum() - (kept & carries).sum(axis=1),
+            num_kept,
+            np.full(count, kl),
+            weighted.signal_KN.sum(axis=1),
+            np.full(count, (batch.reward_N < 0).mean()),
+        ],
+        axis=1,
     )
+
+
+def _uniform(decision: Decision) -> float:
+    """1 where all weights are one positive constant and no advantage is replaced, else 0."""
+    weight = decision.weight_N if decision.token_weight_T is None else decision.token_weight_T
+    if decision.advantage_N is not None or len(weight) == 0:
+        return 0.0
+    top = weight.max()
+    return float(top > 0 and top - weight.min() <= 1e-9 * top)
 
 
 @dataclass(frozen=True)
@@ -107,12 +114,17 @@ def _no_op(run: RunFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "no_op",
             f"{run.name} changes nothing {what}: its weights are one constant, so training would "
-            "be as without it.",
+            f"be as without it{_but_scale(run)}.",
             {
                 "share": share,
                 "steps": [s for s, u in zip(run.steps, uniform, strict=True) if u],
             },
         )
+
+
+def _but_scale(run: RunFacts) -> str:
+    scale = run.mean("weight_mean")
+    return "" if abs(scale - 1) < 1e-6 else f", but for a loss {scale:.2f} times as large"
 
 
 def _empty_step(run: RunFacts) -> Iterator[Diagnosis]:
@@ -150,14 +162,14 @@ def _scale_shift(run: RunFacts) -> Iterator[Diagnosis]:
 
 
 def _optimizer(name: str | None, scale: float) -> str:
-    remains = "cancel a constant factor; its variation, and the balance against KL and entropy"
+    remains = "cancel a constant factor, not its variation nor the balance against KL and entropy"
+    if scale == 0:
+        return "Nothing is left to learn from."
     sgd = f"a learning rate × {scale:.2f}; run `none` with it before crediting the selection"
     if name is None:
-        return (
-            f"The trace names no optimizer: AdamW and clipping {remains}, remain. Under SGD: {sgd}."
-        )
+        return f"The trace names no optimizer: AdamW and clipping {remains}. Under SGD: {sgd}."
     if "adam" in name.lower():
-        return f"{name} and gradient clipping {remains}, remain."
+        return f"{name} and gradient clipping {remains}."
     return f"Under {name} that is {sgd}."
 
 
@@ -193,8 +205,8 @@ def _tie_break(run: RunFacts) -> Iterator[Diagnosis]:
     if tied > TIE_LIMIT:
         yield Diagnosis(
             "tie_break",
-            f"{tied:.0%} of {run.name}'s decisions are tie-breaks: the score equals one on the "
-            "other side of the cut, so order, not the data, decided. A finer score would help.",
+            f"{tied:.0%} of {run.name}'s decisions fall between equal scores, as they must where "
+            "rewards take few levels: which of the equals train is the tie rule's choice.",
             {"tied_frac": tied},
         )
 
@@ -214,10 +226,10 @@ def _kl_dominates(run: RunFacts) -> Iterator[Diagnosis]:
     kl, own = run.facts["kl"].sum(), run.facts["policy_gradient"].sum()
     none = run.baseline_facts["policy_gradient"].sum()
     kept = run.mean("kept_frac")
-    if np.isnan(kl) or own <= 0 or none <= 0 or not kept > 0:
+    if not (kl > 0 and own > 0 and none > 0 and kept > 0):
         return
     rise = none / own
-    if rise > 1.0 / kept and rise > 1.0 + 1e-9:
+    if rise * kept > 1.0 + 1e-9:
         yield Diagnosis(
             "kl_dominates",
             f"{run.name} raises the KL : policy-gradient ratio {rise:.2f}-fold, more than the "
@@ -228,6 +240,8 @@ def _kl_dominates(run: RunFacts) -> Iterator[Diagnosis]:
 
 
 def _domain_starved(run: RunFacts) -> Iterator[Diagnosis]:
+    if not any(share for share, _ in run.domain_signal.values()):
+        return
     for domain, (share, none) in run.domain_signal.items():
         if none > 0 and share < STARVED * none:
             yield Diagnosis(
@@ -244,8 +258,8 @@ def _prefers_long(run: RunFacts) -> Iterator[Diagnosis]:
     if isinstance(scorer, TokenEfficiency) and scorer.metric == "efficiency" and negative > 0:
         yield Diagnosis(
             "prefers_long",
-            f"{negative:.0%} of the rewards are negative: reward per token then prefers long "
-            "answers. Shift rewards to be ≥ 0, or use -p metric=short.",
+            f"{run.name} divides rewards by tokens, and {negative:.0%} of them are negative: it "
+            "then prefers long answers. Shift rewards to be ≥ 0, or set metric=short.",
             {"negative_frac": negative},
         )
 
@@ -264,7 +278,7 @@ _CHECKS: tuple[Callable[[RunFacts], Iterator[Diagnosis]], ...] = (
 )
 
 
-def facts_table(rows: Sequence[Any]) -> dict[str, Float]:
-    """Turn per-step fact vectors into fact → values (S)."""
-    stacked = np.array(rows).reshape(len(rows), len(FACTS))
+def facts_table(rows: Sequence[Float], strategy: int) -> dict[str, Float]:
+    """Fact → values (S) of one strategy, from per-step arrays (K, F)."""
+    stacked = np.array(rows)[:, strategy]
     return {name: stacked[:, i] for i, name in enumerate(FACTS)}

@@ -59,7 +59,7 @@ def replay(
         StrategyError: a name is unknown, or two strategies share one.
         DfsimError: an unknown loss aggregation mode, or a setting out of range.
     """
-    _check_settings(resamples, phi, reward_tol)
+    _check_settings(resamples, seed, phi, reward_tol)
     mode = check_mode(loss_agg_mode or trace.manifest.config.get("loss_agg_mode") or "token-mean")
     chosen = _with_baseline(strategies)
     for strategy in chosen:
@@ -71,8 +71,8 @@ def replay(
     for done, batch in enumerate(trace.batches(_columns(trace, chosen)), start=1):
         scores = Scores(batch)
         decisions = {s.name: s.decide(batch, scores) for s in chosen}
-        step = StepSums(batch, decisions, estimators, mode, reward_tol)
-        sums.add(step, group_counts(batch.num_groups, resamples, seed, batch.step))
+        counts = group_counts(batch.num_groups, resamples, seed, batch.step)
+        sums.add(StepSums(batch, decisions, estimators, mode, reward_tol, len(domains), counts))
         if on_decision is not None:
             on_decision(batch, decisions)
         if progress is not None:
@@ -101,9 +101,11 @@ def describe(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _check_settings(resamples: int, phi: float, reward_tol: float) -> None:
+def _check_settings(resamples: int, seed: int, phi: float, reward_tol: float) -> None:
     if resamples < 2:
         raise DfsimError(f"resamples={resamples} is too few; give at least 2")
+    if seed < 0:
+        raise DfsimError(f"seed={seed} is not allowed; give a value ≥ 0")
     if not 0 <= phi <= 1:
         raise DfsimError(f"phi={phi} is not allowed; give a value in [0, 1]")
     if not reward_tol >= 0:

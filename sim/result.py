@@ -39,7 +39,7 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: NaN becomes null."""
-        return {name: _null(value) for name, value in vars(self).items()}
+        return {name: plain(value) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        evidence = {name: _null(value) for name, value in self.evidence.items()}
+        evidence = {name: plain(value) for name, value in self.evidence.items()}
         return {"name": self.name, "message": self.message, "evidence": evidence}
 
 
@@ -74,14 +74,14 @@ class StrategyResult:
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
 
-        def plain(estimates: Estimates) -> dict[str, Any]:
+        def records(estimates: Estimates) -> dict[str, Any]:
             return {name: e.to_dict() for name, e in estimates.items()}
 
         return {
-            "params": dict(self.params),
-            "estimates": plain(self.estimates),
-            "by_domain": {d: plain(e) for d, e in self.by_domain.items()},
-            "by_phase": {p: plain(e) for p, e in self.by_phase.items()},
+            "params": {name: plain(value) for name, value in self.params.items()},
+            "estimates": records(self.estimates),
+            "by_domain": {d: records(e) for d, e in self.by_domain.items()},
+            "by_phase": {p: records(e) for p, e in self.by_phase.items()},
             "diagnosis": [d.to_dict() for d in self.diagnosis],
         }
 
@@ -135,5 +135,6 @@ class ReplayResult:
         return pl.DataFrame(dict(self.step_records), strict=False).fill_nan(None)
 
 
-def _null(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON: what is not finite becomes null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,7 +10,7 @@ import numpy as np
 from ..strategies.base import Strategy
 from ..traces.ragged import Float
 from .diagnosis import RunFacts, diagnose, facts_table, step_facts
-from .estimators.base import MISSING, Estimator
+from .estimators.base import MISSING, SIGNAL, Estimator
 from .estimators.step import BASELINE, StepSums
 from .result import Estimate, Estimates, StrategyResult
 from .uncertainty import MIN_FUTURE_STEPS, Mean, block_weights, interval, variation
@@ -45,29 +45,24 @@ class RunSums:
         }
         self._series: list[Float] = []
         self._pooled_series: dict[int, list[Float]] = {i: [] for i in pooled}
-        self._facts: dict[str, list[Any]] = {name: [] for name in self.names}
+        self._facts: list[Float] = []
         self._steps: list[int] = []
         self._lacks: set[str] = set()
-        signal = next(e for e in estimators if e.name == "signal_scale").parts[:1]
-        self._signal_part = signal
         self._domain_signal = np.zeros((1 + len(domains), len(strategies)))
 
-    def add(self, step: StepSums, counts_RG: Float) -> None:
+    def add(self, step: StepSums) -> None:
         """Add one step and its resamples."""
         phase = self._phase(len(self._steps))
-        domains = len(self.domains)
-        values = step.values(domains, counts_RG)
+        values = step.values()
         self._phases[phase].add(values)
         self._series.append(values[:, :, 0])
         for index in self._pooled:
-            parts = step.part_sums(self.estimators[index].parts, domains, counts_RG)
-            self._pooled_sums[index][phase] += parts
-            self._pooled_series[index].append(parts[:, :, 0])
-        self._domain_signal += np.nan_to_num(
-            step.part_sums(self._signal_part, domains, None)[0, :, 0]
-        )
-        for name, weighted in step.weighted.items():
-            self._facts[name].append(step_facts(weighted))
+            shape = values.shape[1:]
+            sums = [np.broadcast_to(step.sums(p), shape) for p in self.estimators[index].parts]
+            self._pooled_sums[index][phase] += sums
+            self._pooled_series[index].append(np.stack(sums)[:, :, 0])
+        self._domain_signal += np.nan_to_num(step.sums(SIGNAL)[:, 0])
+        self._facts.append(step_facts(step.weighted))
         self._steps.append(step.batch.step)
         self._lacks |= step.lacking()
 
@@ -121,8 +116,8 @@ class RunSums:
             estimates=estimates,
             baseline=baseline,
             steps=self._steps,
-            facts=facts_table(self._facts[self.names[k]]),
-            baseline_facts=facts_table(self._facts[BASELINE]),
+            facts=facts_table(self._facts, k),
+            baseline_facts=facts_table(self._facts, 0),
             domain_signal={
                 d: (float(share[i, k]), float(share[i, 0])) for i, d in enumerate(self.domains)
             },
@@ -139,7 +134,8 @@ class RunSums:
         for index, estimator in enumerate(self.estimators):
             if estimator.run == "cv":
                 values[index] = np.nan
-                values[index, :, 0] = _variation(np.array([self._series[i][index] for i in inside]))
+                series = np.array([self._series[i][index] for i in inside])
+                values[index, :, 0] = variation(series, np.ones((1, len(inside))))[0]
             elif estimator.run == "pooled":
                 parts = self._pooled_sums[index][phases].sum(axis=0)
                 values[index] = estimator.value(*parts)
@@ -177,8 +173,7 @@ class RunSums:
         means = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
         for index, estimator in enumerate(self.estimators):
             if estimator.run == "cv":
-                squares = np.tensordot(weights, finite[:, index] ** 2, axes=1)
-                means[:, index] = variation(total[:, index], squares, count[:, index])
+                means[:, index] = variation(series[:, index], weights)
             elif estimator.run == "pooled":
                 parts = np.array([self._pooled_series[index][i] for i in inside])
                 with np.errstate(invalid="ignore"):
@@ -196,9 +191,8 @@ class RunSums:
         nan_steps: int,
     ) -> Estimate:
         if np.isnan(mean):
-            lacking = estimator.needs is not None and estimator.needs in self._lacks
-            reason = MISSING[estimator.needs] if lacking and estimator.needs else None
-            reason = reason or estimator.nan_reason or "no step allows it"
+            lacking = [MISSING[n] for n in estimator.needs if n in self._lacks]
+            reason = lacking[0] if lacking else estimator.nan_reason or "no step allows it"
             return Estimate(mean, mean, mean, mean, mean, steps, nan_steps, reason)
         missing = []
         if estimator.interval:
@@ -225,17 +219,10 @@ class RunSums:
         for index, estimator in enumerate(self.estimators):
             if estimator.run != "cv":
                 records[estimator.name] = stacked[:, index].ravel().tolist()
-        table = {name: facts_table(rows) for name, rows in self._facts.items()}
+        tables = [facts_table(self._facts, k) for k in range(len(self.names))]
         for column, fact in (("no_op", "uniform"), ("tied_frac", "tied_frac")):
-            values = np.stack([table[n][fact] for n in self.names], axis=1)
+            values = np.stack([t[fact] for t in tables], axis=1)
             blank = np.full((len(values), len(scopes), len(self.names)), np.nan)
             blank[:, 0] = values
             records[column] = blank.ravel().tolist()
         return records
-
-
-def _variation(series: Float) -> Float:
-    """Coefficient of variation over axis 0, NaN left out."""
-    known = np.isfinite(series)
-    finite = np.where(known, series, 0.0)
-    return variation(finite.sum(axis=0), (finite**2).sum(axis=0), known.sum(axis=0))

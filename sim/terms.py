@@ -1,10 +1,12 @@
 """Per-response and per-group sums of one step, from which every estimator is computed.
 
-Two steps: :class:`StepTerms` holds what no strategy changes, :class:`Weighted` one decision's sums.
+Two steps: :class:`StepTerms` holds what no strategy changes, :class:`Weighted` the sums of K
+decisions at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +16,8 @@ from ..traces.advantage import REWARD_TOL, live_groups
 from ..traces.batch import RolloutBatch, one_minus_prob_sq
 from ..traces.ragged import AnyArray, Bool, Float, Int, segment_mean, segment_sum
 from .aggregation import LossAggMode, coefficients, output_tokens
+
+Extremes = tuple[Float, Float, Float, Float]
 
 
 class StepTerms:
@@ -39,8 +43,12 @@ class StepTerms:
         self.coef_N: Float = self._per_response(coef_O * tokens_O)
         square_O = coef_O * coef_O
         norms = batch.one_minus_prob_sq_O
-        self.norm_N: Float | None = None if norms is None else self._per_response(square_O * norms)
-        self.noise_N = self._per_response(square_O * tokens_O) if norms is None else self.norm_N
+        self.norm_N: Float | None = None
+        noise_O: AnyArray = square_O * tokens_O
+        if norms is not None:
+            noise_O = square_O * norms
+            self.norm_N = self._per_response(noise_O)
+        self.noise_N: Float = self._per_response(noise_O)
         self._coef_O, self._tokens_O = coef_O, tokens_O
         self.live_G: Bool = live_groups(batch.reward_N, batch.group_offsets, reward_tol)
         self.deviation_N = self._deviation()
@@ -59,9 +67,14 @@ class StepTerms:
         mean = total / np.maximum(count, 1)
         return np.where(nan, 0.0, reward - mean[self.batch.group_N])
 
-    def group_sum(self, values_N: AnyArray) -> AnyArray:
-        """Sum over the responses of each group (G)."""
-        return segment_sum(values_N, self.batch.group_offsets)
+    def group_sum(self, values_KN: AnyArray) -> AnyArray:
+        """Sum over the responses of each group, along the last axis: (K, N) → (K, G)."""
+        batch = self.batch
+        if len(batch.buckets) == 1:
+            n = batch.buckets[0].size
+            folded = values_KN.reshape(*values_KN.shape[:-1], batch.num_groups, n)
+            return folded @ np.ones(n, dtype=folded.dtype)
+        return np.add.reduceat(values_KN, batch.group_offsets[:-1], axis=-1)
 
     @cached_property
     def coef_T(self) -> Float:
@@ -88,98 +101,89 @@ class StepTerms:
 
 
 class Weighted:
-    """One decision's sums over one step. Letters: w weight, A advantage (A′ where replaced).
+    """Sums of K decisions over one step. Letters: w weight, A advantage (A′ where replaced).
 
     Attributes:
         terms: the step's own sums.
-        decision: the weights.
-        loss_N: Σ_t c w.
-        signal_N: Σ_t c w |A|.
-        signed_N: Σ_t c w A.
-        energy_N: Σ_t c² w² A² u.
-        moved_N: whether a token has |wA| > 0, as a number ≥ 0.
+        decisions: the weights (K).
+        weight_KN: w_i.
+        loss_KN: Σ_t c w.
+        signed_KN: Σ_t c w A.
+        positive_KN: Σ_t c w A over A > 0.
+        signal_KN: Σ_t c w |A|.
+        energy_KN: Σ_t c² w² A² u.
+        moved_KN: whether a token has |wA| > 0, as a number ≥ 0.
+        tokens_kept_KN: tokens with w_it > 0.
+        token_weight_KN: Σ_t w_it.
+        token_weight_sq_KN: Σ_t w_it².
     """
 
-    def __init__(self, terms: StepTerms, decision: Decision) -> None:
-        self.terms, self.decision = terms, decision
-        self._extremes: dict[bool, tuple[Float, Float, Float, Float]] = {}
+    def __init__(self, terms: StepTerms, decisions: Sequence[Decision]) -> None:
+        self.terms, self.decisions = terms, decisions
+        self._extremes: dict[bool, Extremes] = {}
         batch = terms.batch
-        weight = decision.weight_N
-        self.per_token = decision.token_weight_T is not None or batch.advantage_T is not None
-        if self.per_token and batch.token_offsets is not None:
-            self._from_tokens()
-            return
-        advantage = batch.advantage_N if decision.advantage_N is None else decision.advantage_N
-        self.moved_N: Float = np.where(terms.tokens_N > 0, np.abs(weight * advantage), 0.0)
-        self.tokens_kept_N: AnyArray = np.where(weight > 0, terms.tokens_N, 0)
-        self.token_weight_N: Float = weight * terms.tokens_N
-        self.token_weight_sq_N: Float = weight * self.token_weight_N
-        self.loss_N: Float = terms.coef_N * weight
-        self.signed_N: Float = self.loss_N * advantage
-        self.signal_N: Float = np.abs(self.signed_N)
-        self.positive_N: Float = np.maximum(self.signed_N, 0.0)
-        self.negative_N: Float = self.positive_N - self.signed_N
-        self.energy_N: Float = terms.noise_N * np.square(weight * advantage)
+        weight = np.stack([d.weight_N for d in decisions])
+        advantage = np.stack(
+            [batch.advantage_N if d.advantage_N is None else d.advantage_N for d in decisions]
+        )
+        self.weight_KN: Float = weight
+        self.tokens_kept_KN: Float = np.where(weight > 0, terms.tokens_N, 0).astype(np.float64)
+        self.token_weight_KN: Float = weight * terms.tokens_N
+        self.token_weight_sq_KN: Float = weight * self.token_weight_KN
+        moved = weight * advantage
+        self.moved_KN: Float = np.abs(moved)
+        self.moved_KN[:, terms.tokens_N == 0] = 0.0
+        self.loss_KN: Float = weight * terms.coef_N
+        self.signed_KN: Float = moved * terms.coef_N
+        self.signal_KN: Float = np.abs(self.signed_KN)
+        self.positive_KN: Float = np.maximum(self.signed_KN, 0.0)
+        self.energy_KN: Float = moved * moved * terms.noise_N
+        self.token_rows = {
+            k: TokenSums(terms, d)
+            for k, d in enumerate(decisions)
+            if batch.token_offsets is not None
+            and (d.token_weight_T is not None or batch.advantage_T is not None)
+        }
+        for k, row in self.token_rows.items():
+            for name in TokenSums.SUMS:
+                getattr(self, f"{name}_KN")[k] = terms.token_sum(getattr(row, f"{name}_T"))
 
-    def _from_tokens(self) -> None:
-        terms, batch = self.terms, self.terms.batch
-        weight_T = self.decision.token_weight_T
-        if weight_T is None:
-            weight_T = np.repeat(self.decision.weight_N, terms.tokens_N)
-        advantage_T = terms.advantage_T
-        if self.decision.advantage_N is not None:
-            advantage_T = np.repeat(self.decision.advantage_N, terms.tokens_N)
-        loss_T = terms.coef_T * weight_T
-        signed_T = loss_T * advantage_T
-        self.moved_N = terms.token_sum(np.abs(weight_T * advantage_T))
-        self.tokens_kept_N = terms.token_sum((weight_T > 0).astype(np.int64))
-        self.token_weight_N = terms.token_sum(weight_T)
-        self.token_weight_sq_N = terms.token_sum(weight_T * weight_T)
-        self.loss_N = terms.token_sum(loss_T)
-        self.signed_T = signed_T
-        self.signed_N = terms.token_sum(signed_T)
-        self.positive_N = terms.token_sum(np.maximum(signed_T, 0.0))
-        self.negative_N = self.positive_N - self.signed_N
-        self.signal_N = self.positive_N + self.negative_N
-        norm_T = terms.norm_T
-        if norm_T is None and batch.one_minus_prob_sq_O is not None:
-            mean = np.divide(
-                batch.one_minus_prob_sq_O,
-                terms._tokens_O,
-                out=np.zeros(len(terms._tokens_O)),
-                where=terms._tokens_O > 0,
-            )
-            norm_T = np.repeat(mean, terms._tokens_O)
-        self.norm_T = norm_T
-        u_T = 1.0 if norm_T is None else norm_T
-        self.energy_N = terms.token_sum(signed_T * signed_T * u_T)
-
-    def group_sum(self, values_N: AnyArray) -> AnyArray:
-        """Sum over the responses of each group (G)."""
-        return self.terms.group_sum(values_N)
+    def group_sum(self, values_KN: AnyArray) -> AnyArray:
+        """Sum over the responses of each group (K, G)."""
+        return self.terms.group_sum(values_KN)
 
     @cached_property
-    def signal_G(self) -> Float:
+    def signal_KG(self) -> Float:
         """s_g = Σ c w |A| over the group."""
-        return self.group_sum(self.signal_N)
+        return self.group_sum(self.signal_KN)
 
     @cached_property
-    def projection_G(self) -> Float:
+    def positive_KG(self) -> Float:
+        """Σ c w A over A > 0, over the group."""
+        return self.group_sum(self.positive_KN)
+
+    @cached_property
+    def projection_KG(self) -> Float:
         """S_g = Σ c w A d over the group."""
-        return self.group_sum(self.signed_N * self.terms.deviation_N)
+        return self.group_sum(self.signed_KN * self.terms.deviation_N)
 
     @cached_property
-    def signal_group_G(self) -> Bool:
-        """Live groups with Σ |wA| > 0."""
-        return self.terms.live_G & self.trained_G
+    def kept_KG(self) -> Float:
+        """Responses with w_i > 0 of the group."""
+        return self.group_sum((self.weight_KN > 0).astype(np.float64))
 
     @cached_property
-    def trained_G(self) -> Bool:
+    def trained_KG(self) -> Bool:
         """Groups with Σ |wA| > 0 over their tokens, live or not."""
-        return self.group_sum(self.moved_N) > 0
+        return self.group_sum(self.moved_KN) > 0
 
-    def energy_extremes(self, by_domain: bool) -> tuple[Float, Float, Float, Float]:
-        """Summands (G) of the extreme energy ratios: high numerator, denominator, low ones.
+    @cached_property
+    def signal_group_KG(self) -> Bool:
+        """Live groups with Σ |wA| > 0."""
+        return self.trained_KG & self.terms.live_G
+
+    def energy_extremes(self, by_domain: bool) -> Extremes:
+        """Summands (K, G) of the extreme energy ratios: high numerator, denominator, low ones.
 
         The log-prob fixes u only to [(1−π)², 2(1−π)²]. With k = c²A²(1−π)² and k′ the decision's
         own c²w²A²(1−π)², the ratio Σ k′v/Σ k v over v ∈ [1, 2] is greatest when v is 2 above a cut
@@ -193,45 +197,86 @@ class Weighted:
             self._extremes[by_domain] = self._energy_extremes(by_domain)
         return self._extremes[by_domain]
 
-    def _energy_extremes(self, by_domain: bool) -> tuple[Float, Float, Float, Float]:
+    def _energy_extremes(self, by_domain: bool) -> Extremes:
         terms, batch = self.terms, self.terms.batch
-        if self.per_token and batch.token_offsets is not None:
-            assert self.norm_T is not None
-            base = np.square(terms.coef_T * terms.advantage_T) * self.norm_T
-            own = np.square(self.signed_T) * self.norm_T
-            lengths = np.diff(batch.token_offsets)
-        else:
-            assert terms.norm_N is not None
-            base = terms.norm_N * np.square(batch.advantage_N)
-            own = self.energy_N
-            lengths = None
-        domain = np.zeros(len(base), dtype=np.int64)
+        assert terms.norm_N is not None
+        domain = None
         if by_domain and batch.domain_N is not None:
-            domain = batch.domain_N if lengths is None else np.repeat(batch.domain_N, lengths)
-        high = np.ones(len(base))
-        low = np.ones(len(base))
-        for code in np.unique(domain):
-            inside = domain == code
-            high[inside], low[inside] = _extreme_factors(own[inside], base[inside])
-        parts = [own * high, base * high, own * low, base * low]
-        if lengths is not None:
-            parts = [terms.token_sum(p) for p in parts]
-        a, b, c, d = (self.group_sum(p) for p in parts)
-        return a, b, c, d
+            domain = batch.domain_N
+        base = terms.norm_N * np.square(batch.advantage_N)
+        parts = _extreme_parts(self.energy_KN, np.broadcast_to(base, self.energy_KN.shape), domain)
+        sums = [self.group_sum(p) for p in parts]
+        for k, row in self.token_rows.items():
+            assert batch.token_offsets is not None
+            own_domain = None
+            if domain is not None:
+                own_domain = np.repeat(domain, np.diff(batch.token_offsets))
+            tokens = _extreme_parts(row.energy_T[None], row.base_T[None], own_domain)
+            for total, values in zip(sums, tokens, strict=True):
+                total[k] = terms.group_sum(terms.token_sum(values[0])[None])[0]
+        return sums[0], sums[1], sums[2], sums[3]
 
 
-def _extreme_factors(own: Float, base: Float) -> tuple[Float, Float]:
-    """Factors v ∈ {1, 2} that make Σ own·v / Σ base·v greatest, and least."""
-    slope = np.divide(own, base, out=np.where(own > 0, np.inf, 0.0), where=base > 0)
-    order = np.argsort(slope)
-    zero = np.zeros(1)
-    top = np.concatenate((zero, np.cumsum(own[order])))
-    bottom = np.concatenate((zero, np.cumsum(base[order])))
-    if not bottom[-1] > 0:
-        return np.ones(len(own)), np.ones(len(own))
-    high = int(np.argmax((2 * top[-1] - top) / (2 * bottom[-1] - bottom)))
-    low = int(np.argmin((top[-1] + top) / (bottom[-1] + bottom)))
-    greatest, least = np.full(len(own), 2.0), np.ones(len(own))
-    greatest[order[:high]] = 1.0
-    least[order[:low]] = 2.0
-    return greatest, least
+class TokenSums:
+    """Summands per token (T) of a decision that weighs tokens, or of advantages per token."""
+
+    SUMS = (
+        "tokens_kept",
+        "token_weight",
+        "token_weight_sq",
+        "moved",
+        "loss",
+        "signed",
+        "signal",
+        "positive",
+        "energy",
+    )
+
+    def __init__(self, terms: StepTerms, decision: Decision) -> None:
+        weight = decision.token_weight_T
+        if weight is None:
+            weight = np.repeat(decision.weight_N, terms.tokens_N)
+        advantage = terms.advantage_T
+        if decision.advantage_N is not None:
+            advantage = np.repeat(decision.advantage_N, terms.tokens_N)
+        self.tokens_kept_T: Float = (weight > 0).astype(np.float64)
+        self.token_weight_T: Float = weight
+        self.token_weight_sq_T: Float = weight * weight
+        self.moved_T: Float = np.abs(weight * advantage)
+        self.loss_T: Float = terms.coef_T * weight
+        self.signed_T: Float = self.loss_T * advantage
+        self.signal_T: Float = np.abs(self.signed_T)
+        self.positive_T: Float = np.maximum(self.signed_T, 0.0)
+        norm = terms.norm_T
+        unit = norm if norm is not None else np.ones(len(weight))
+        self.energy_T: Float = np.square(self.signed_T) * unit
+        self.base_T: Float = np.square(terms.coef_T * terms.advantage_T) * unit
+
+
+def _extreme_parts(own: Float, base: Float, domain: Int | None) -> tuple[Float, ...]:
+    """Numerator and denominator summands (K, ·) of the greatest ratio, then of the least."""
+    found: list[Float] = []
+    for sign in (1.0, -1.0):
+        factor = _factors(own, base, domain, sign)
+        found += [own * factor, base * factor]
+    return tuple(found)
+
+
+def _factors(own: Float, base: Float, domain: Int | None, sign: float) -> Float:
+    """Factors v ∈ {1, 2} (K, ·) that make Σ own·v / Σ base·v greatest (sign 1) or least (−1).
+
+    Dinkelbach's iteration (Management Science 13, 1967): for the current ratio λ the best v is 2
+    where own is beyond λ·base; it reaches the optimum in finitely many rounds.
+    """
+    codes = np.zeros(own.shape[1], dtype=np.int64) if domain is None else domain
+    count = int(codes.max(initial=0)) + 1
+    membership = codes[:, None] == np.arange(count)
+    factor = np.ones(own.shape)
+    while True:
+        top, bottom = (own * factor) @ membership, (base * factor) @ membership
+        ratio = np.divide(top, bottom, out=np.zeros(top.shape), where=bottom > 0)
+        beyond = sign * (own - ratio[:, codes] * base) > 1e-12 * own
+        better = np.where(beyond, 2.0, 1.0)
+        if np.array_equal(better, factor):
+            return factor
+        factor = better

@@ -40,16 +40,15 @@ def block_weights(steps: int, resamples: int, seed: int) -> Float | None:
 
 def interval(resampled: Float, axis: int) -> tuple[Any, Any]:
     """Central 95 % percentile interval along ``axis``; NaN where every resample is NaN."""
-    known = np.isfinite(resampled)
-    empty = ~known.any(axis=axis)
-    filled = np.where(known, resampled, np.nan)
-    filled = np.where(np.expand_dims(empty, axis), 0.0, filled)
-    tail = (1 - LEVEL) / 2
-    if known.all():
-        low, high = np.quantile(filled, [tail, 1 - tail], axis=axis)
-    else:
-        low, high = np.nanquantile(filled, [tail, 1 - tail], axis=axis)
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+    values = np.moveaxis(resampled, axis, -1)
+    known = np.isfinite(values)
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.quantile(np.where(known, values, 0.0), ends, axis=-1)
+    count = known.sum(axis=-1)
+    for place in np.argwhere((count > 0) & (count < values.shape[-1])):
+        at = tuple(place)
+        low[at], high[at] = np.quantile(values[at][known[at]], ends)
+    return np.where(count, low, np.nan), np.where(count, high, np.nan)
 
 
 class Mean:
@@ -75,12 +74,21 @@ class Mean:
         return _divide(self.total, self.count)
 
 
-def variation(total: Float, square: Float, count: Any) -> Float:
-    """Coefficient of variation from Σx, Σx² and n."""
-    mean = _divide(total, count)
-    spread = np.maximum(square - count * mean * mean, 0.0)
-    std = np.sqrt(_divide(spread, np.where(np.asarray(count) > 1, count - 1, 0)))
-    return _divide(std, mean)
+def variation(values: Float, weights: Float) -> Float:
+    """Standard deviation over mean of the steps' values (S, …), NaN left out, in each row (R, …).
+
+    Args:
+        values: one a step.
+        weights: how often each row (R) holds each step (S).
+    """
+    known = np.isfinite(values)
+    count = np.tensordot(weights, known.astype(np.float64), axes=1)
+    centre = _divide(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
+    away = np.where(known, values - centre, 0.0)  # else equal values would differ by rounding
+    off = _divide(np.tensordot(weights, away, axes=1), count)
+    spread = np.tensordot(weights, away * away, axes=1) - count * off * off
+    std = np.sqrt(_divide(np.maximum(spread, 0.0), np.maximum(count - 1, 0.0)))
+    return _divide(std, centre + off)
 
 
 def _divide(top: Any, bottom: Any) -> Float:

@@ -124,11 +124,10 @@ class ParamInfo:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-@cache
 def parameters(cls: type) -> dict[str, ParamInfo]:
     """Parameters of a scorer, an actuator or a user's strategy class."""
     hints = _hints(cls)
@@ -138,6 +137,8 @@ def parameters(cls: type) -> dict[str, ParamInfo]:
         options = get_args(hints[item.name])
         if options and all(isinstance(o, str) for o in options):
             text = " | ".join(options)
+        elif hints[item.name] not in (int, float):
+            text = getattr(hints[item.name], "__name__", str(hints[item.name]))
         else:
             left = f"({meta['above']}" if meta.get("above") is not None else f"[{meta.get('low')}"
             text = f"{left}, {meta.get('high')}]".replace("[None", "(−∞").replace("None]", "∞)")
@@ -175,7 +176,7 @@ def _checked(cls: type, hint: Any, info: ParamInfo, value: Any, owner: str) -> A
         return value
     if hint in (int, float):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or (hint is int and value != int(value)) or not np.isfinite(value):
+        if not number or not np.isfinite(value) or (hint is int and value != int(value)):
             kind = "whole number" if hint is int else "number"
             raise StrategyError(f"{owner}: {info.name}={value!r} is not a {kind}")
         value = hint(value)

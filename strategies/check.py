@@ -118,7 +118,7 @@ def _reordered(columns: Columns, order: Any) -> Columns:
         if isinstance(value, tuple):
             starts = np.concatenate(([0], np.cumsum(value[1])))
             parts = [value[0][starts[i] : starts[i + 1]] for i in order]
-            out[name] = (np.concatenate(parts) if parts else value[0], value[1][order])
+            out[name] = (np.concatenate(parts) if parts else value[0][:0], value[1][order])
         else:
             out[name] = value if np.ndim(value) == 0 else value[order]
     return out

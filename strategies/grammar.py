@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import yaml
@@ -28,21 +30,25 @@ def assignments(items: Sequence[str], flag: str) -> Iterator[tuple[str, str]]:
 
 
 def yaml_value(text: str, flag: str) -> Any:
-    """Read a YAML value; numbers such as 1e-6, which YAML 1.1 leaves as text, count as numbers.
+    """Read a YAML value; 1e-6, which YAML 1.1 leaves as text, is a number, and a date is text.
 
     Raises:
-        DfsimError: the text is not YAML.
+        DfsimError: the text is not YAML, or a number that is not finite.
     """
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise DfsimError(f"{flag}: '{text}' is not a YAML value") from None
-    if isinstance(value, list):
-        return [_number(v) for v in value]
-    return _number(value)
+    found = [_number(v, str(v)) for v in value] if isinstance(value, list) else _number(value, text)
+    listed = found if isinstance(found, list) else [found]
+    if any(isinstance(v, float) and not math.isfinite(v) for v in listed):
+        raise DfsimError(f"{flag}: '{text}' is not a finite number")
+    return found
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any, text: str) -> Any:
+    if isinstance(value, date):
+        return text
     if isinstance(value, str):
         try:
             return float(value)
@@ -95,7 +101,11 @@ def strategies_of(
 
 def _values(params: Sequence[str], names: Sequence[str]) -> dict[str | None, dict[str, Any]]:
     values: dict[str | None, dict[str, Any]] = {}
+    seen: set[str] = set()
     for key, text in assignments(params, "-p"):
+        if key in seen:
+            raise StrategyError(f"-p {key} is given twice; give it once, or sweep {key}=[…, …]")
+        seen.add(key)
         owner, dot, name = key.rpartition(".")
         if not dot:
             if len(names) > 1:
@@ -105,8 +115,10 @@ def _values(params: Sequence[str], names: Sequence[str]) -> dict[str | None, dic
             values.setdefault(None, {})[name] = yaml_value(text, f"-p {key}")
             continue
         owned = [n for n in names if n == owner or n.split("@")[0] == owner]
+        if not names:
+            raise StrategyError(f"-p {key}: a composition has no name; write {name}={text}")
         if not owned:
-            have = ", ".join(names) or "none"
+            have = ", ".join(names)
             raise StrategyError(f"-p {key}: '{owner}' is not among the strategies named ({have})")
         for strategy in owned:
             values.setdefault(strategy, {})[name] = yaml_value(text, f"-p {key}")
@@ -121,6 +133,9 @@ def _sweep(
     tie_seed: int,
 ) -> Iterator[Strategy]:
     swept = {k: v for k, v in values.items() if isinstance(v, list)}
+    for key, listed in swept.items():
+        if not listed:
+            raise StrategyError(f"-p {key}=[] sweeps nothing; list values, as {key}=[0.25, 0.5]")
     for combination in itertools.product(*swept.values()):
         point = dict(zip(swept, combination, strict=True))
         strategy = build(

@@ -78,7 +78,7 @@ def test_per_domain_values_are_the_reference_restricted_to_the_domain():
     for _ in range(30):
         batch = from_columns(random_step(rng), domains=("d0", "d1", "d2"))
         decisions = {name: build(name).decide(batch) for name in ("none", "maxvar", "per", "ar")}
-        values = StepSums(batch, decisions, estimators, "token-mean", 1e-6).values(3)
+        values = StepSums(batch, decisions, estimators, "token-mean", 1e-6, 3).values()
         for d in range(3):
             inside = [batch.uid_G[g] for g in np.flatnonzero(batch.domain_G == d)]
             if not inside:

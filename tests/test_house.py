@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 
+import tomllib
 from conftest import ROOT
 
 MAX_LINES = 400

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .advantage import AdvantageConfig, advantages
-from .batch import FIELDS, RolloutBatch, Strings, one_minus_prob_sq
+from .batch import FIELDS, RolloutBatch, Strings, is_extra, one_minus_prob_sq
 from .errors import TraceError
 from .ragged import AnyArray, Float, Int, offsets_of, segment_sum
-from .schema import COLUMNS, REQUIRED
+from .schema import REQUIRED
 
 
 def from_columns(
@@ -59,7 +59,9 @@ class _Assembler:
         index = self.columns.get("rollout_idx")
         if index is None:
             index = _position_in_group(uid)
-        index = np.asarray(index, dtype=np.int64)
+        index = np.asarray(index, dtype=np.int64).view()
+        if len(index) != self.count:
+            raise TraceError(f"{where}: column 'rollout_idx' has {len(index)} of {self.count} rows")
         change = np.flatnonzero(uid[1:] != uid[:-1]) + 1 if self.count else np.zeros(0, np.int64)
         starts = np.concatenate(([0], change)) if self.count else change
         heads = [str(u) for u in uid[starts]]  # code point order is the order of UTF-8 bytes
@@ -107,6 +109,11 @@ class _Assembler:
         if pair is None:
             return None, offsets
         values, lengths = np.asarray(pair[0], dtype=dtype), np.asarray(pair[1], dtype=np.int64)
+        if len(lengths) != self.count or len(values) != lengths.sum():
+            raise TraceError(
+                f"{self.where}: column '{name}' has {len(values)} values in {len(lengths)} lists "
+                f"of {lengths.sum()} for {self.count} rows"
+            )
         if self.order is None:
             values = values.view()
         else:
@@ -115,15 +122,19 @@ class _Assembler:
             within = np.arange(lengths.sum()) - np.repeat(offsets_of(lengths)[:-1], lengths)
             values = values[np.repeat(starts, lengths) + within]
         own = offsets_of(lengths)
-        if offsets is not None and not np.array_equal(own, offsets):
-            row = int(np.flatnonzero(np.diff(own) != np.diff(offsets))[0])
+        if offsets is not None:
+            self._refuse_mismatch(name, lengths, "others have", np.diff(offsets))
+        return values, own
+
+    def _refuse_mismatch(self, name: str, own: AnyArray, other: str, wanted: AnyArray) -> None:
+        differs = np.flatnonzero(own != wanted)
+        if len(differs):
+            row = int(differs[0])
             group = int(np.searchsorted(self.offsets, row, side="right")) - 1
             raise TraceError(
-                f"{self.where}: column '{name}' has {np.diff(own)[row]} values where others have "
-                f"{np.diff(offsets)[row]}, in group '{self.uid_G[group]}' "
-                f"rollout_idx={self.index[row]}"
+                f"{self.where}: column '{name}' has {own[row]} where {other} "
+                f"{wanted[row]}, in group '{self.uid_G[group]}' rollout_idx={self.index[row]}"
             )
-        return values, own
 
     def per_group(self, name: str, values: AnyArray | None) -> AnyArray | None:
         if values is None:
@@ -145,6 +156,12 @@ class _Assembler:
         self.per_group("domain", values)
         names = domains if domains is not None else tuple(sorted({str(v) for v in values}))
         code = {name: i for i, name in enumerate(names)}
+        unknown = {str(v) for v in values} - set(names)
+        if unknown:
+            raise TraceError(
+                f"{self.where}: domain '{min(unknown)}' is not among the domains given: "
+                f"{', '.join(names)}"
+            )
         return names, np.fromiter((code[str(v)] for v in values), np.int64, len(values))
 
     def build(
@@ -167,6 +184,7 @@ class _Assembler:
         outputs: Int | None = None
         for name in ("output_tokens", "mini_batch"):
             given[FIELDS[name]], outputs = self.ragged(name, np.int64, outputs)
+        given["output_tokens_O"] = self._output_tokens(given, outputs, num_tokens, tokens)
         sums, outputs = self.ragged("output_one_minus_prob_sq", np.float64, outputs)
         if sums is None:
             sums = self._one_minus_prob_sq(given, tokens, outputs)
@@ -174,7 +192,7 @@ class _Assembler:
         advantage = self.rows("advantage", np.float64)
         if advantage is None:
             advantage = advantages(reward, self.offsets, config)
-        extras = {n: self.rows(n, np.float64) for n in self.columns if n not in COLUMNS}
+        extras = {n: self.rows(n, np.float64) for n in self.columns if is_extra(n)}
         prompts = self.per_group("prompt_id", self.rows("prompt_id", object))
         return RolloutBatch(
             step=self._step(),
@@ -199,6 +217,30 @@ class _Assembler:
             **given,
         )
 
+    def _output_tokens(
+        self,
+        given: Mapping[str, Any],
+        outputs: Int | None,
+        num_tokens: AnyArray | None,
+        tokens: Int | None,
+    ) -> AnyArray | None:
+        """Tokens of each output; checks that they, the lists and the lengths add up."""
+        found = given["output_tokens_O"]
+        if num_tokens is None:
+            return found
+        if tokens is not None:
+            self._refuse_mismatch("num_tokens", num_tokens, "token lists have", np.diff(tokens))
+        if found is not None and outputs is not None:
+            sums = segment_sum(found, outputs)
+            self._refuse_mismatch("output_tokens", sums, "num_tokens has", num_tokens)
+        elif outputs is not None:
+            ones = np.ones(self.count, dtype=np.int64)
+            self._refuse_mismatch(
+                "mini_batch", np.diff(outputs), "without output_tokens it has", ones
+            )
+            found = num_tokens.view()
+        return found
+
     def _step(self) -> int:
         steps = np.unique(np.asarray(self.columns["step"]))
         if len(steps) > 1:
@@ -210,7 +252,8 @@ class _Assembler:
     ) -> Float | None:
         log_prob = given["old_log_prob_T"]
         if log_prob is None or tokens is None:
-            return self.rows("one_minus_prob_sq", np.float64) if outputs is None else None
+            single = outputs is None or len(outputs) == outputs[-1] + 1
+            return self.rows("one_minus_prob_sq", np.float64) if single else None
         cuts = tokens if outputs is None else offsets_of(given["output_tokens_O"])
         return segment_sum(one_minus_prob_sq(log_prob), cuts)
 

@@ -26,7 +26,7 @@ from .ragged import (
     segment_min,
     segment_sum,
 )
-from .schema import COLUMNS
+from .schema import COLUMNS, REQUIRED
 
 Strings = NDArray[np.object_]
 
@@ -49,6 +49,15 @@ FIELDS = {
     "entropy": "entropy_T",
     "advantages": "advantage_T",
 }
+
+
+def is_extra(name: str) -> bool:
+    """Whether a column is a number a response that has no field of its own."""
+    column = COLUMNS.get(name)
+    if column is None:
+        return True
+    fixed = name in FIELDS or name in ("step", "rollout_idx", *REQUIRED)
+    return column.level == "response" and column.kind != "str" and not fixed
 
 
 def one_minus_prob_sq(log_prob: AnyArray) -> Float:
@@ -83,7 +92,8 @@ class RolloutBatch:
         one_minus_prob_sq_O: Σ (1−π)² over the output's tokens.
         ref_kl_N: Σ k3 KL to the reference over the response's tokens.
         token_offsets: cuts (N+1) of tokens in responses.
-        extras: numeric columns of the verifier under their own names, each (N).
+        extras: further numeric columns under their own names, each (N): the verifier's own,
+            ``task_reward`` and others without a field here.
         advantage_config: how the run computes advantages.
         mini_batch_rows: configured output rows of a mini-batch, padding included.
         loss_scale_factor: verl's ``actor.loss_scale_factor``.
@@ -118,8 +128,7 @@ class RolloutBatch:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
-        for name in [f.name for f in fields(self)]:
-            value = getattr(self, name)
+        for value in [*(getattr(self, f.name) for f in fields(self)), *self.extras.values()]:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
         assert self.group_offsets[-1] == len(self.reward_N)

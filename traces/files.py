@@ -16,6 +16,18 @@ def temporary(target: Path) -> Path:
     return target.with_name(f".{target.name}.tmp-{os.getpid()}")
 
 
+def check_regular(target: Path) -> None:
+    """Refuse a folder, and what a rename would destroy, such as a device or a pipe.
+
+    Raises:
+        DfsimError: the target exists and is no regular file.
+    """
+    if target.is_dir():
+        raise DfsimError(f"{target} is a folder; name a file")
+    if target.exists() and not target.is_file():
+        raise DfsimError(f"{target} is no regular file, so it can't be replaced; name another")
+
+
 @contextlib.contextmanager
 def replacing_file(target: Path) -> Iterator[Path]:
     """Yield a temporary path; on success it becomes ``target``, on any failure it disappears.
@@ -23,8 +35,7 @@ def replacing_file(target: Path) -> Iterator[Path]:
     Raises:
         DfsimError: the folder does not exist, or is not writable.
     """
-    if target.is_dir():
-        raise DfsimError(f"{target} is a folder; name a file")
+    check_regular(target)
     if not target.parent.is_dir():
         raise DfsimError(f"{target.parent} is not a folder; create it, or choose another place")
     scratch = temporary(target)
@@ -47,11 +58,16 @@ def check_new_folder(target: Path, marker: str, force: bool) -> None:
         return
     if not force:
         raise DfsimError(f"{target} exists; choose another --out, or add --force to replace it")
-    if not (target / marker).is_file():
+    if not _is_ours(target / marker):
         raise DfsimError(
-            f"{target} holds no {marker}, so dfsim did not write it and --force will not replace "
-            "it; choose another --out"
+            f"{target} holds no {marker} of dfsim's, so --force will not replace it; choose "
+            "another --out"
         )
+
+
+def _is_ours(marker: Path) -> bool:
+    """Whether dfsim wrote a marker: others have a manifest.json too."""
+    return marker.is_file() and b'"dfsim' in marker.read_bytes()
 
 
 @contextlib.contextmanager
@@ -64,6 +80,7 @@ def replacing_folder(target: Path, marker: str, force: bool) -> Iterator[Path]:
         force: whether an existing one may be replaced (only after success).
     """
     check_new_folder(target, marker, force)
+    target = Path(os.path.realpath(target))  # a link, or "."
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = temporary(target)
     old = target.with_name(f".{target.name}.old-{os.getpid()}")

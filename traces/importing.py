@@ -15,7 +15,7 @@ from .importers import IMPORTERS
 from .importers.base import Chunk, ImportOptions, ImportSummary
 from .importers.lengths import Lengths
 from .importers.rows import Rows
-from .manifest import MANIFEST, Manifest
+from .manifest import MANIFEST, Manifest, checked_config
 from .sessions import merge_outputs
 from .store import TraceWriter
 from .version import __version__
@@ -54,6 +54,7 @@ def import_trace(
         known = ", ".join(IMPORTERS)
         raise TraceError(f"no format is called '{format}'{nearest(format, IMPORTERS)}: {known}")
     options = options or ImportOptions()
+    settings = checked_config(config)
     check_new_folder(out, MANIFEST, force)
     summary = ImportSummary()
     measure = Lengths(options, summary)
@@ -73,19 +74,20 @@ def import_trace(
             source=f"import of {source.name} ({format})",
             label=label,
             lengths=summary.lengths,
-            config=dict(config or {}),
+            config=settings,
         )
         writer = TraceWriter(folder, manifest)
         for step in steps:
             frame = pl.concat([pl.read_parquet(p) for p in parts[step]], how="diagonal_relaxed")
             before = frame.height
-            if "output_idx" in frame.columns:
-                frame = merge_outputs(frame)
-            summary.outputs += before - frame.height
             try:
+                if "output_idx" in frame.columns:
+                    frame = merge_outputs(frame)
+                summary.outputs += before - frame.height
                 entry = writer.write_step(frame)
             except TraceError as error:
-                raise TraceError(f"{source}, step {step}: {error}") from None
+                where = "" if str(error).startswith("step ") else f"step {step}: "
+                raise TraceError(f"{source}, {where}{error}") from None
             summary.responses += entry.responses
         summary.steps = len(steps)
     return summary

@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from .advantage import AdvantageConfig
-from .errors import TraceError
+from .advantage import AdvantageConfig, Estimator
+from .errors import TraceError, nearest
 from .files import replacing_file
 from .schema import TRACE_VERSION
 
@@ -82,8 +82,21 @@ class Manifest:
 
     @property
     def advantage_config(self) -> AdvantageConfig:
-        """How the run computed advantages; verl's defaults where the config is silent."""
+        """How the run computed advantages; verl's defaults where the config is silent.
+
+        Raises:
+            TraceError: an estimator that can't be recomputed, in a trace without advantages.
+        """
         name = self.config.get("adv_estimator", "grpo")
+        if name not in get_args(Estimator):
+            if not {"advantage", "advantages"} & set(self.columns):
+                known = ", ".join(get_args(Estimator))
+                raise TraceError(
+                    f"the run's adv_estimator '{name}' is not one that dfsim recomputes "
+                    f"({known}){nearest(str(name), get_args(Estimator))}; import the run's "
+                    "advantages with --map advantage=YOUR_COLUMN"
+                )
+            name = "grpo"
         if name == "grpo" and self.config.get("norm_adv_by_std_in_grpo") is False:
             name = "dr_grpo"
         return AdvantageConfig(name, float(self.config.get("adv_eps", 1e-6)))
@@ -93,6 +106,33 @@ class Manifest:
         """``ppo_mini_batch_size``·n output rows, where the config knows both."""
         prompts, n = self.config.get("ppo_mini_batch_size"), self.config.get("n")
         return int(prompts) * int(n) if prompts and n else None
+
+
+_COUNTS = ("n", "ppo_mini_batch_size")
+_POSITIVE = ("adv_eps", "loss_scale_factor", *_COUNTS)
+
+
+def checked_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the run's settings, after making sure that a manifest can hold and use them.
+
+    Raises:
+        TraceError: a value that is not JSON, or a number that must be positive and is not.
+    """
+    checked = {name: value for name, value in (config or {}).items() if value is not None}
+    for name, value in checked.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name in _POSITIVE and not (number and value > 0):
+            raise TraceError(f"--set {name}={value}: it must be a number above 0")
+        if name in _COUNTS and value % 1:
+            raise TraceError(f"--set {name}={value}: it must be a whole number")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise TraceError(
+                f"--set {name}={value}: a manifest holds text, finite numbers, true or false; "
+                "quote it to make it text"
+            ) from None
+    return checked
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

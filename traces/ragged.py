@@ -36,6 +36,8 @@ def _reduce(op: np.ufunc, values: AnyArray, offsets: Int, empty: float) -> AnyAr
 
 def segment_sum(values: AnyArray, offsets: Int) -> AnyArray:
     """Sum of each segment; 0 for an empty one. Depends on the segment's own values alone."""
+    if values.dtype == np.bool_:
+        values = values.astype(np.int64)  # else + would be "or"
     return _reduce(np.add, values, offsets, 0)
 
 
@@ -96,7 +98,9 @@ def batch_sum(totals: AnyArray) -> float:
     return float(np.sort(totals).sum())
 
 
-_POWERS = 10.0 ** np.arange(-300, 301)
+# Parsed, not computed: pow() is not correctly rounded and differs between machines.
+_POWERS = np.array([float(f"1e{k}") for k in range(-300, 301)])
+_CARRY = -np.log1p(-5e-7) / np.log(10)  # 9.999995 has the exponent of 10, which it rounds to
 
 
 def round_significant(values: AnyArray) -> Float:
@@ -109,6 +113,7 @@ def round_significant(values: AnyArray) -> Float:
     if size.max(initial=0.0) < 1e6 and np.array_equal(values, np.rint(values)):
         return values
     regular = (size > 1e-290) & (size < 1e290)
-    exponent = np.floor(np.log10(size, out=np.zeros_like(size), where=regular)).astype(np.int64)
+    exponent = np.log10(size, out=np.zeros_like(size), where=regular)
+    exponent = np.floor(exponent + _CARRY).astype(np.int64)
     scale = _POWERS[305 - exponent]
     return np.where(regular, np.rint(np.where(regular, values, 0.0) * scale) / scale, values)

@@ -87,3 +87,13 @@ REQUIRED = ("step", "group_uid", "reward")
 
 TOKEN_COLUMNS = tuple(c.name for c in COLUMNS.values() if c.level == "token")
 OUTPUT_COLUMNS = tuple(c.name for c in COLUMNS.values() if c.level == "output")
+
+WHOLE = (
+    *("step", "group_uid", "rollout_idx", "advantage", "num_tokens"),
+    *OUTPUT_COLUMNS,
+    *TOKEN_COLUMNS,
+)
+"""Columns with a value for every response of a step, or for none."""
+
+NO_DOMAIN = "unlabelled"
+"""Domain of a response without one, where others have one."""

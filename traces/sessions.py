@@ -34,16 +34,21 @@ def merge_outputs(frame: pl.DataFrame) -> pl.DataFrame:
             f"group '{row['group_uid']}' rollout_idx={row['rollout_idx']} has output_idx="
             f"{row['output_idx']} twice; drop the copy"
         )
-    for name in ("reward", "advantage"):
-        if name in frame.columns:
-            _refuse_disagreement(frame, name)
+    # An output without a trainable token has no advantage to agree on.
+    trained = pl.col("num_tokens") > 0 if "num_tokens" in frame.columns else pl.lit(True)
+    if "advantage" in frame.columns:
+        _refuse_disagreement(frame.filter(trained), "advantage")
+    _refuse_disagreement(frame, "reward")
     lists = [n for n in TOKEN_COLUMNS if n in frame.columns]
     rules = [pl.col(n).list.explode(empty_as_null=False, keep_nulls=False) for n in lists]
     if "num_tokens" in frame.columns:
         rules += [pl.col("num_tokens").alias("output_tokens"), pl.col("num_tokens").sum()]
     if "mini_batch" in frame.columns:
         rules.append(pl.col("mini_batch"))
-    done = {*_KEY, "output_idx", "num_tokens", "mini_batch", *lists}
+    if "advantage" in frame.columns:
+        own = pl.col("advantage")
+        rules.append(pl.coalesce(own.filter(trained).first(), own.first()).alias("advantage"))
+    done = {*_KEY, "output_idx", "num_tokens", "mini_batch", "advantage", *lists}
     rules += [pl.col(n).first() for n in frame.columns if n not in done]
     merged = frame.group_by(_KEY, maintain_order=True).agg(rules)
     single = frame.height == merged.height and "mini_batch" not in frame.columns

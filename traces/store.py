@@ -19,7 +19,7 @@ from .errors import TraceError
 from .files import temporary
 from .manifest import MANIFEST, FileEntry, Manifest, StepEntry, read_manifest, write_manifest
 from .ragged import offsets_of, segment_sum
-from .schema import COLUMNS, OUTPUT_COLUMNS, REQUIRED
+from .schema import COLUMNS, NO_DOMAIN, OUTPUT_COLUMNS, REQUIRED, TOKEN_COLUMNS, WHOLE
 
 _SCALAR = {"int": pl.Int64, "float64": pl.Float64, "float32": pl.Float32, "str": pl.String}
 DERIVED = ("one_minus_prob_sq", "output_one_minus_prob_sq", "ref_kl")
@@ -50,19 +50,19 @@ class TraceWriter:
     def write_step(self, frame: pl.DataFrame) -> StepEntry:
         """Append one step's responses, in any row order; a step already there is replaced.
 
+        A replaced step's rows get a file of another name, so that a reader finds the old step or
+        the new one, whenever the writer is stopped.
+
         Args:
             frame: one row a response, canonical columns (see ``schema``) and numeric extras.
 
         Raises:
-            TraceError: a required column is missing, or a response occurs twice.
+            TraceError: a required column is missing, a value does not fit its column, a response
+                occurs twice, or a column has values for some responses only.
         """
         frame = _canonical(frame)
         step = int(frame["step"][0])
-        name = f"step_{step:06d}.parquet"
-        scratch = temporary(self.folder / name)
-        frame.write_parquet(scratch, compression="zstd")
-        entry = FileEntry(_sha256(scratch), scratch.stat().st_size)
-        os.replace(scratch, self.folder / name)
+        name, entry = self._write_file(f"step_{step:06d}", frame)
         tokens = frame["num_tokens"].sum() if "num_tokens" in frame.columns else None
         written = StepEntry(
             step=step,
@@ -76,32 +76,68 @@ class TraceWriter:
         old = self.manifest
         domains = frame["domain"].unique().to_list() if "domain" in frame.columns else []
         steps = [s for s in old.steps if s.step != step] + [written]
+        files = {s.file: {**old.files, name: entry}[s.file] for s in steps}
         self.manifest = replace(
             old,
             columns={**old.columns, **{n: str(t) for n, t in frame.schema.items()}},
             domains=tuple(sorted({*old.domains, *domains})),
             steps=tuple(sorted(steps, key=lambda s: s.step)),
-            files={**old.files, name: entry},
+            files=files,
         )
         write_manifest(self.folder, self.manifest)
+        for replaced in set(old.files) - set(files):
+            (self.folder / replaced).unlink(missing_ok=True)
         return written
+
+    def _write_file(self, stem: str, frame: pl.DataFrame) -> tuple[str, FileEntry]:
+        scratch = temporary(self.folder / stem)
+        try:
+            frame.write_parquet(scratch, compression="zstd")
+            entry = FileEntry(_sha256(scratch), scratch.stat().st_size)
+            name = f"{stem}.parquet"
+            if name in self.manifest.files:
+                name = f"{stem}_{entry.sha256[:12]}.parquet"
+            os.replace(scratch, self.folder / name)
+        finally:
+            scratch.unlink(missing_ok=True)
+        return name, entry
 
 
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
+    if frame.height == 0:
+        raise TraceError("a step without a response can't be written")
+    frame = frame.select(_typed(c) for c in frame.get_columns() if c.null_count() < len(c))
     for name in REQUIRED:
         if name not in frame.columns:
             raise TraceError(f"column '{name}' is missing; every trace needs it")
-    if frame.height == 0:
-        raise TraceError("a step without a response can't be written")
+    where = f"step {frame['step'][0]}"
+    for name in WHOLE:
+        nulls = frame[name].null_count() if name in frame.columns else 0
+        if nulls:
+            raise TraceError(
+                f"{where}: column '{name}' has no value in {nulls} of {frame.height} responses; "
+                "give every response one, or leave the column out"
+            )
     if "rollout_idx" not in frame.columns:
         frame = frame.with_columns(rollout_idx=pl.int_range(pl.len()).over("group_uid"))
-    frame = frame.select(pl.col(n).cast(dtype_of(n)) for n in frame.columns)
-    frame = frame.select(c for c in frame.get_columns() if c.null_count() < len(c))
+    if "domain" in frame.columns:
+        frame = frame.with_columns(pl.col("domain").fill_null(NO_DOMAIN))
+    lists = [n for n in TOKEN_COLUMNS if n in frame.columns]
+    if lists and "num_tokens" not in frame.columns:
+        frame = frame.with_columns(num_tokens=pl.col(lists[0]).list.len().cast(pl.Int64))
     frame = frame.sort("group_uid", "rollout_idx")
     known = [n for n in COLUMNS if n in frame.columns]
     frame = frame.select(known + sorted(set(frame.columns) - set(known)))
-    _batch(frame, frame.columns, "step")  # refuses what no batch can hold
+    _batch(frame, frame.columns, where)  # refuses what no batch can hold
     return _with_sums(frame)
+
+
+def _typed(series: pl.Series) -> pl.Series:
+    try:
+        return series.cast(dtype_of(series.name))
+    except pl.exceptions.PolarsError as error:
+        line = str(error).splitlines()[0]
+        raise TraceError(f"column '{series.name}' does not fit a trace ({line})") from None
 
 
 def _with_sums(frame: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +156,8 @@ def _with_sums(frame: pl.DataFrame) -> pl.DataFrame:
         if "ref_log_probs" in frame.columns:
             reference, ref_lengths = _ragged(frame["ref_log_probs"])
             if np.array_equal(ref_lengths, lengths):
-                gap = reference.astype(np.float64) - values.astype(np.float64)
+                with np.errstate(invalid="ignore"):  # −inf − −inf
+                    gap = reference.astype(np.float64) - values.astype(np.float64)
                 gap = np.clip(np.nan_to_num(gap, nan=0.0), -20, 20)
                 k3 = np.exp(gap) - gap - 1
                 sums["ref_kl"] = pl.Series(segment_sum(k3, offsets_of(lengths)))

@@ -15,14 +15,21 @@ import numpy as np
 from ...traces.ragged import Float
 from ..terms import Weighted
 
-Needs = Literal["lengths", "log_probs"]
+Needs = Literal["lengths", "log_probs", "loss_scale_factor"]
 
 MISSING: dict[Needs, str] = {
     "lengths": "the trace has no response lengths: import with --map num_tokens=COLUMN, "
     "--tokenizer FILE or --length chars",
     "log_probs": "the trace has no old_log_probs: capture token lists, or import with "
     "--map old_log_probs=COLUMN",
+    "loss_scale_factor": "verl's loss_scale_factor is unset: it then divides by each micro-batch's "
+    "padded width, which a trace does not hold; choose another --loss-agg-mode, or import with "
+    "--set loss_scale_factor=VALUE",
 }
+
+LENGTHS: tuple[Needs, ...] = ("lengths",)
+LOSS: tuple[Needs, ...] = ("loss_scale_factor",)
+LOSS_AND_LOG_PROBS: tuple[Needs, ...] = ("log_probs", "loss_scale_factor")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +37,7 @@ class Part:
     """A quantity per group (G) that sums over groups.
 
     Attributes:
-        of: computes it from one decision's sums.
+        of: computes it (K, G) from the sums of K decisions.
         baseline: evaluated on uniform weights instead of the decision's.
         largest: groups combine by their maximum, not their sum.
     """
@@ -50,7 +57,7 @@ class Estimator:
         meaning: one sentence.
         parts: summands per group.
         value: sums of the parts, each of one shape, → value of that shape; NaN = not estimable.
-        needs: column without which it can't be computed.
+        needs: what it can't be computed without, keys of ``MISSING``.
         nan_reason: why it may be NaN although the columns are there.
         run: how steps combine: their ``mean``, ``pooled`` sums, or ``cv`` (standard deviation over
             mean of the step values).
@@ -63,7 +70,7 @@ class Estimator:
     meaning: str
     parts: tuple[Part, ...]
     value: Callable[..., Any]
-    needs: Needs | None = None
+    needs: tuple[Needs, ...] = ()
     nan_reason: str = ""
     run: Literal["mean", "pooled", "cv"] = "mean"
     interval: str = ""
@@ -85,13 +92,13 @@ def kish(total: Any, squares: Any) -> Float:
 
 def ones(w: Weighted) -> Float:
     """1 per group."""
-    return np.ones(w.terms.batch.num_groups)
+    return np.ones((1, w.terms.batch.num_groups))
 
 
 GROUPS = Part(ones, baseline=True)
-RESPONSES = Part(lambda w: w.terms.batch.group_size_G.astype(np.float64), baseline=True)
-TOKENS = Part(lambda w: w.group_sum(w.terms.tokens_N).astype(np.float64), baseline=True)
-LIVE = Part(lambda w: w.terms.live_G.astype(np.float64), baseline=True)
-SIGNAL = Part(lambda w: w.signal_G)
-SIGNAL_NONE = Part(lambda w: w.signal_G, baseline=True)
-SIGNAL_GROUPS = Part(lambda w: w.signal_group_G.astype(np.float64))
+RESPONSES = Part(lambda w: w.terms.batch.group_size_G[None].astype(np.float64), baseline=True)
+TOKENS = Part(lambda w: w.group_sum(w.terms.tokens_N[None].astype(np.float64)), baseline=True)
+LIVE = Part(lambda w: w.terms.live_G[None].astype(np.float64), baseline=True)
+SIGNAL = Part(lambda w: w.signal_KG)
+SIGNAL_NONE = Part(lambda w: w.signal_KG, baseline=True)
+SIGNAL_GROUPS = Part(lambda w: w.signal_group_KG.astype(np.float64))

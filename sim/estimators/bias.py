@@ -6,23 +6,17 @@ import numpy as np
 
 from ...traces.ragged import Float
 from ..terms import Weighted
-from .base import SIGNAL, SIGNAL_GROUPS, Estimator, Part, ratio
+from .base import LOSS, SIGNAL, SIGNAL_GROUPS, Estimator, Part, ratio
 
 
 def _bias(w: Weighted) -> Float:
-    share = ratio(np.abs(w.group_sum(w.signed_N)), w.signal_G)
-    return np.where(w.signal_group_G, share, 0.0)
+    share = ratio(np.abs(2 * w.positive_KG - w.signal_KG), w.signal_KG)
+    return np.where(w.signal_group_KG, share, 0.0)
 
 
 def _one_sided(w: Weighted) -> Float:
-    positive, negative = w.group_sum(w.positive_N), w.group_sum(w.negative_N)
-    one = (positive <= 1e-12 * w.signal_G) | (negative <= 1e-12 * w.signal_G)
-    found = (w.signal_group_G & one).astype(np.float64)
-    return np.where(np.isnan(w.signal_G), np.nan, found)
-
-
-def _positive(w: Weighted) -> Float:
-    return w.group_sum(w.positive_N)
+    smaller = np.minimum(w.positive_KG, w.signal_KG - w.positive_KG)
+    return (w.signal_group_KG & (smaller <= 1e-12 * w.signal_KG)).astype(np.float64)
 
 
 _NO_SIGNAL = "no live group carries a weighted advantage"
@@ -35,6 +29,7 @@ ESTIMATORS = (
         "mean over signal groups of |Σ c w A| / Σ c w|A|: 0 for GRPO, 1 when one sign is kept",
         (Part(_bias), SIGNAL_GROUPS),
         ratio,
+        LOSS,
         nan_reason=_NO_SIGNAL,
     ),
     Estimator(
@@ -43,14 +38,16 @@ ESTIMATORS = (
         "signal groups that keep advantages of one sign only",
         (Part(_one_sided), SIGNAL_GROUPS),
         ratio,
+        LOSS,
         nan_reason=_NO_SIGNAL,
     ),
     Estimator(
         "positive_share",
         "share of signal",
         "signal that pushes responses up",
-        (Part(_positive), SIGNAL),
+        (Part(lambda w: w.positive_KG), SIGNAL),
         ratio,
+        LOSS,
         nan_reason="nothing carries a weighted advantage",
     ),
 )

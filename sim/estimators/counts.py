@@ -6,19 +6,15 @@ import numpy as np
 
 from ...traces.ragged import Float
 from ..terms import Weighted
-from .base import GROUPS, LIVE, RESPONSES, SIGNAL_GROUPS, TOKENS, Estimator, Part, ratio
-
-
-def _kept(w: Weighted) -> Float:
-    return w.group_sum((w.decision.weight_N > 0).astype(np.float64))
+from .base import GROUPS, LENGTHS, LIVE, RESPONSES, SIGNAL_GROUPS, TOKENS, Estimator, Part, ratio
 
 
 def _kept_group(w: Weighted) -> Float:
-    return (_kept(w) > 0).astype(np.float64)
+    return (w.kept_KG > 0).astype(np.float64)
 
 
 def _abs_advantage(w: Weighted) -> Float:
-    return w.group_sum(np.abs(w.terms.batch.advantage_N))
+    return w.group_sum(np.abs(w.terms.batch.advantage_N)[None])
 
 
 def _abs_singleton(w: Weighted) -> Float:
@@ -31,7 +27,7 @@ ESTIMATORS = (
     Estimator("num_responses", "responses", "responses in the step", (RESPONSES,), lambda n: n),
     Estimator("num_groups", "groups", "prompt groups in the step", (GROUPS,), lambda g: g),
     Estimator(
-        "num_tokens", "tokens", "response tokens in the step", (TOKENS,), lambda m: m, "lengths"
+        "num_tokens", "tokens", "response tokens in the step", (TOKENS,), lambda m: m, LENGTHS
     ),
     Estimator(
         "live_group_frac",
@@ -52,16 +48,16 @@ ESTIMATORS = (
         "kept_frac",
         "share of responses",
         "responses with weight above 0",
-        (Part(_kept), RESPONSES),
+        (Part(lambda w: w.kept_KG), RESPONSES),
         ratio,
     ),
     Estimator(
         "kept_token_frac",
         "share of tokens",
         "tokens with weight above 0",
-        (Part(lambda w: w.group_sum(w.tokens_kept_N).astype(np.float64)), TOKENS),
+        (Part(lambda w: w.group_sum(w.tokens_kept_KN)), TOKENS),
         ratio,
-        "lengths",
+        LENGTHS,
         "no response has a token",
     ),
     Estimator(

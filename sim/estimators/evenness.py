@@ -8,22 +8,22 @@ import numpy as np
 
 from ...traces.ragged import Float
 from ..terms import Weighted
-from .base import LIVE, SIGNAL, SIGNAL_NONE, Estimator, Part, kish, ratio
+from .base import LIVE, LOSS, SIGNAL, SIGNAL_NONE, Estimator, Part, kish, ratio
 
 PHI = 0.25
 """Weight of the response part of the noise; fitted on a tiny model, not identifiable from logs."""
 
 
 def _squared_signal(w: Weighted) -> Float:
-    return np.square(w.signal_G)
+    return np.square(w.signal_KG)
 
 
 def _projection(w: Weighted) -> Float:
-    return w.projection_G
+    return w.projection_KG
 
 
 def _energy(w: Weighted) -> Float:
-    return w.group_sum(w.energy_N)
+    return w.group_sum(w.energy_KN)
 
 
 SIGNAL_SQ = Part(_squared_signal)
@@ -54,8 +54,12 @@ def _relative(sums: tuple[Any, ...]) -> tuple[Float, Float, Float]:
 def effective_batch(*sums: Any, phi: float = PHI) -> Float:
     """L / ((1−φ)/γ + φ/ρ): the weighted harmonic mean of the two relative sizes, in live groups."""
     live, gamma, rho = _relative(sums)
+    noise = np.zeros(np.shape(gamma))
     with np.errstate(divide="ignore"):
-        return live / ((1 - phi) / gamma + phi / rho)
+        for share, size in ((1 - phi, gamma), (phi, rho)):
+            if share > 0:
+                noise = noise + share / size
+        return live / noise
 
 
 def _low(*sums: Any) -> Float:
@@ -77,13 +81,15 @@ ESTIMATORS = (
         "evenness of the signal over prompts; blind to thinning inside a group",
         (SIGNAL, SIGNAL_SQ),
         kish,
+        LOSS,
     ),
     Estimator(
         "kish_responses",
         "responses",
         "evenness of the signal over responses",
-        (SIGNAL, Part(lambda w: w.group_sum(np.square(w.signal_N)))),
+        (SIGNAL, Part(lambda w: w.group_sum(np.square(w.signal_KN)))),
         kish,
+        LOSS,
     ),
     Estimator(
         "signal_to_noise",
@@ -91,6 +97,7 @@ ESTIMATORS = (
         "squared signal of the groups over the responses' noise; compare with none's only",
         (PROJECTION, ENERGY),
         lambda big, q: ratio(np.square(big), q),
+        LOSS,
         nan_reason="nothing carries a gradient",
     ),
     Estimator(
@@ -99,6 +106,7 @@ ESTIMATORS = (
         "how many of the uniform update's live prompt groups this update is worth",
         _SIZES,
         effective_batch,
+        LOSS,
         nan_reason=_UNDEFINED,
     ),
     Estimator(
@@ -107,6 +115,7 @@ ESTIMATORS = (
         "the smaller of evenness over prompts and signal to noise: the bracket's low end",
         _SIZES,
         _low,
+        LOSS,
         nan_reason=_UNDEFINED,
     ),
     Estimator(
@@ -115,6 +124,7 @@ ESTIMATORS = (
         "the larger of evenness over prompts and signal to noise: the bracket's high end",
         _SIZES,
         _high,
+        LOSS,
         nan_reason=_UNDEFINED,
     ),
 )

@@ -8,14 +8,14 @@ import numpy as np
 
 from ...traces.ragged import Float
 from ..terms import Weighted
-from .base import SIGNAL, SIGNAL_NONE, Estimator, Part, ratio
+from .base import LOSS, LOSS_AND_LOG_PROBS, SIGNAL, SIGNAL_NONE, Estimator, Part, ratio
 
 
 def _extremes(first: int, by_domain: bool) -> tuple[Part, Part]:
     def part(index: int) -> Part:
         def of(w: Weighted) -> Float:
             if w.terms.norm_N is None:
-                return np.full(w.terms.batch.num_groups, np.nan)
+                return np.full(w.signal_KG.shape, np.nan)
             return w.energy_extremes(by_domain)[index]
 
         return Part(of)
@@ -35,10 +35,11 @@ ESTIMATORS = (
         "× uniform",
         "Σ c w / Σ c; verl divides by all response tokens, so 0/1 weights shrink the gradient",
         (
-            Part(lambda w: w.group_sum(w.loss_N)),
-            Part(lambda w: w.group_sum(w.loss_N), True),
+            Part(lambda w: w.group_sum(w.loss_KN)),
+            Part(lambda w: w.group_sum(w.loss_KN), True),
         ),
         ratio,
+        LOSS,
         nan_reason="no response has a token",
     ),
     Estimator(
@@ -48,6 +49,7 @@ ESTIMATORS = (
         "constant factor, not its variation nor the balance against KL and entropy",
         (SIGNAL, SIGNAL_NONE),
         ratio,
+        LOSS,
         nan_reason=_NO_ADVANTAGE,
     ),
     Estimator(
@@ -56,6 +58,7 @@ ESTIMATORS = (
         "variation of signal_scale over steps, which AdamW does not cancel",
         (SIGNAL, SIGNAL_NONE),
         ratio,
+        LOSS,
         nan_reason="fewer than two steps with an advantage",
         run="cv",
         interval="noise inside a step inflates a spread over steps",
@@ -66,7 +69,7 @@ ESTIMATORS = (
         "least gradient-noise scale that the log-probs allow",
         _extremes(2, by_domain=False),
         _root,
-        "log_probs",
+        LOSS_AND_LOG_PROBS,
         f"{_NO_ADVANTAGE}, or every token was certain",
         domain_parts=_extremes(2, by_domain=True),
     ),
@@ -76,7 +79,7 @@ ESTIMATORS = (
         "greatest gradient-noise scale that the log-probs allow",
         _extremes(0, by_domain=False),
         _root,
-        "log_probs",
+        LOSS_AND_LOG_PROBS,
         f"{_NO_ADVANTAGE}, or every token was certain",
         domain_parts=_extremes(0, by_domain=True),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +18,9 @@ BASELINE = "none"
 
 
 class StepSums:
-    """Parts of one step for K decisions, ready to be summed over any weighting of its groups.
+    """Parts of one step for K decisions, summed over its groups, each domain's, and resamples.
+
+    Scope 0 is the step, scope 1+d domain d; row 0 the step as logged, then R resamples.
 
     Args:
         batch: the step.
@@ -26,6 +28,8 @@ class StepSums:
         estimators: what to evaluate.
         mode: verl's loss aggregation.
         reward_tol: rewards closer than this are one value.
+        domains: D, or 0 for the step alone.
+        counts_RG: how often each of R resamples holds each group.
     """
 
     def __init__(
@@ -35,82 +39,87 @@ class StepSums:
         estimators: Sequence[Estimator],
         mode: LossAggMode,
         reward_tol: float,
+        domains: int = 0,
+        counts_RG: Float | None = None,
     ) -> None:
-        terms = StepTerms(batch, mode, reward_tol)
-        uniform = Weighted(terms, Decision(np.ones(batch.num_responses)))
-        self.weighted = {name: Weighted(terms, d) for name, d in decisions.items()}
-        self.batch, self.estimators = batch, estimators
-        used = dict.fromkeys(p for e in estimators for p in (*e.parts, *(e.domain_parts or ())))
-        self._shared = {p: i for i, p in enumerate(p for p in used if p.baseline)}
-        self._own = {p: i for i, p in enumerate(p for p in used if not p.baseline)}
-        self._shared_parts = np.stack([p.of(uniform) for p in self._shared], axis=1)
-        self._own_parts = np.stack(
-            [np.stack([p.of(w) for w in self.weighted.values()], axis=1) for p in self._own], axis=1
-        )
+        self.batch, self.estimators, self.mode = batch, estimators, mode
+        self.terms = StepTerms(batch, mode, reward_tol)
+        self.weighted = Weighted(self.terms, list(decisions.values()))
+        self._uniform = Weighted(self.terms, [Decision(np.ones(batch.num_responses))])
+        self._counts = np.zeros((0, batch.num_groups)) if counts_RG is None else counts_RG
+        self._scopes = 1 + domains
+        self._cuts = np.array([0, batch.num_groups])
+        self._order: slice | Int = slice(None)
+        self._split = domains > 0 and batch.domain_G is not None
+        if self._split and batch.domain_G is not None:
+            self._order = np.argsort(batch.domain_G, kind="stable")
+            sizes = np.bincount(batch.domain_G, minlength=domains)
+            self._cuts = np.concatenate(([0], np.cumsum(sizes)))
 
-    def _scopes(self, domains: int) -> list[Int | slice]:
-        codes = self.batch.domain_G
-        if codes is None:
-            return [slice(None)]
-        return [slice(None), *(np.flatnonzero(codes == d) for d in range(domains))]
-
-    def values(self, domains: int = 0, counts_RG: Float | None = None) -> Float:
-        """Value of every estimator (E, 1+D, 1+R, K): scope 0 is the step, row 0 as logged.
-
-        Args:
-            domains: D, or 0 for the step alone.
-            counts_RG: how often each of R resamples holds each group.
-        """
-        scopes = self._scopes(domains)
-        rows = 1 if counts_RG is None else 1 + len(counts_RG)
-        names, lacking = len(self.weighted), self.lacking()
-        out = np.full((len(self.estimators), 1 + domains, rows, names), np.nan)
-        for scope, groups in enumerate(scopes):
-            shared = self._sum(self._shared_parts[groups], groups, counts_RG)
-            own = self._sum(self._own_parts[groups], groups, counts_RG)
-            for index, estimator in enumerate(self.estimators):
-                if estimator.needs in lacking:
-                    continue
-                parts = estimator.parts if scope == 0 else estimator.domain_parts or estimator.parts
-                sums = [
-                    shared[:, self._shared[p], None] if p.baseline else own[:, self._own[p]]
-                    for p in parts
-                ]
-                if any(p.largest for p in parts):
-                    sums = [self._largest(p, groups) for p in parts]
-                out[index, scope, : len(sums[0])] = estimator.value(*sums)
+    def values(self) -> Float:
+        """Value of every estimator (E, 1+D, 1+R, K)."""
+        lacking = self.lacking()
+        shape = (self._scopes, 1 + len(self._counts), len(self.weighted.decisions))
+        out = np.full((len(self.estimators), *shape), np.nan)
+        for index, estimator in enumerate(self.estimators):
+            if not lacking.isdisjoint(estimator.needs):
+                continue
+            if any(p.largest for p in estimator.parts):
+                out[index, :, :1] = estimator.value(*(self._largest(p) for p in estimator.parts))
+            else:
+                inside = estimator.domain_parts or estimator.parts
+                pairs = zip(estimator.parts, inside, strict=True)
+                out[index] = estimator.value(*(self.sums(p, d) for p, d in pairs))
         return out
 
-    def part_sums(self, parts: Sequence[Part], domains: int, counts_RG: Float | None) -> Float:
-        """Sums of the given parts themselves, (P, 1+D, 1+R, K)."""
-        rows = 1 if counts_RG is None else 1 + len(counts_RG)
-        out = np.zeros((len(parts), 1 + domains, rows, len(self.weighted)))
-        for scope, groups in enumerate(self._scopes(domains)):
-            index = [self._own[p] for p in parts]
-            sums = self._sum(self._own_parts[groups][:, index], groups, counts_RG)
-            out[:, scope] = np.moveaxis(sums, 1, 0)
-        return out
+    def sums(self, part: Part, inside: Part | None = None) -> Float:
+        """Sums of a part (1+D, 1+R, K or 1); ``inside`` replaces it in the domains' scopes."""
+        found = self._sums[part]
+        if inside is None or inside is part:
+            return found
+        return np.concatenate((found[:1], self._sums[inside][1:]))
 
-    def _sum(self, parts: Float, groups: Int | slice, counts_RG: Float | None) -> Float:
-        whole = parts.sum(axis=0)[None]
-        if counts_RG is None:
-            return whole
-        flat = parts.reshape(len(parts), -1)
-        with np.errstate(invalid="ignore"):
-            resampled = counts_RG[:, groups] @ flat
-        return np.concatenate((whole, resampled.reshape(-1, *parts.shape[1:])))
+    @cached_property
+    def _parts(self) -> tuple[Part, ...]:
+        used = (p for e in self.estimators for p in (*e.parts, *(e.domain_parts or ())))
+        return tuple(dict.fromkeys(used))
 
-    def _largest(self, part: Part, groups: Int | slice) -> Any:
-        values = self._own_parts[groups][:, self._own[part]]
-        if len(values) == 0:
-            return np.full((1, len(self.weighted)), np.nan)
-        return values.max(axis=0)[None]
+    @cached_property
+    def _sums(self) -> dict[Part, Float]:
+        """All sums at once: one matrix product a domain serves every part and resample."""
+        tables = [p.of(self._uniform if p.baseline else self.weighted) for p in self._parts]
+        stacked = np.concatenate(tables)[:, self._order]
+        pieces = []
+        for start, end in zip(self._cuts[:-1], self._cuts[1:], strict=True):
+            columns = stacked[:, start:end]
+            with np.errstate(invalid="ignore"):
+                resampled = self._counts[:, start:end] @ columns.T
+            pieces.append(np.concatenate((columns.sum(axis=1)[None], resampled)))
+        every = np.full((self._scopes, *pieces[0].shape), np.nan)
+        every[0] = np.add.reduce(pieces)
+        if self._split:
+            every[1:] = pieces
+        cuts = np.cumsum([len(t) for t in tables])[:-1]
+        return dict(zip(self._parts, np.split(every, cuts, axis=2), strict=True))
+
+    def _largest(self, part: Part) -> Float:
+        """Maximum over the groups of each scope (1+D, 1, K); NaN where a scope has none."""
+        table = part.of(self.weighted)[:, self._order]
+        found = np.full((self._scopes, 1, len(table)), np.nan)
+        found[0, 0] = table.max(axis=1)
+        if self._split:
+            for scope, (start, end) in enumerate(zip(self._cuts[:-1], self._cuts[1:], strict=True)):
+                if end > start:
+                    found[1 + scope, 0] = table[:, start:end].max(axis=1)
+        return found
 
     def lacking(self) -> set[str]:
         """What the step lacks of that which estimators need."""
         lacking = {
             "lengths": self.batch.num_tokens_N is None,
             "log_probs": self.batch.one_minus_prob_sq_O is None,
+            "loss_scale_factor": self.mode == "seq-mean-token-sum-norm"
+            and self.batch.loss_scale_factor is None,
         }
         assert lacking.keys() == MISSING.keys()
         return {name for name, absent in lacking.items() if absent}

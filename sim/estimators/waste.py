@@ -9,24 +9,23 @@ import numpy as np
 from ...traces.ragged import Float
 from ..aggregation import updates_per_step
 from ..terms import Weighted
-from .base import GROUPS, TOKENS, Estimator, Part, ratio
+from .base import GROUPS, LENGTHS, TOKENS, Estimator, Part, ratio
 from .counts import KEPT_GROUPS
 
 
 def _trained(w: Weighted) -> Float:
-    tokens = w.group_sum(w.tokens_kept_N).astype(np.float64)
-    return np.where(w.trained_G, tokens, 0.0)
+    return np.where(w.trained_KG, w.group_sum(w.tokens_kept_KN), 0.0)
 
 
 def _updates(w: Weighted) -> Float:
     count = updates_per_step(w.terms.batch)
-    return np.full(w.terms.batch.num_groups, count)
+    return np.full((1, w.terms.batch.num_groups), count)
 
 
 def _refill(w: Weighted) -> Float:
     """1 per group for a strategy that keeps or drops whole groups, else NaN."""
-    whole = 1.0 if w.decision.whole_groups else np.nan
-    return np.full(w.terms.batch.num_groups, whole)
+    whole = [[1.0 if d.whole_groups else np.nan] for d in w.decisions]
+    return np.broadcast_to(np.array(whole), w.signal_KG.shape)
 
 
 def _wasted(trained: Any, tokens: Any) -> Float:
@@ -42,7 +41,7 @@ ESTIMATORS = (
         "tokens with weight above 0 in groups that carry a weighted advantage",
         (TRAINED, TOKENS),
         ratio,
-        "lengths",
+        LENGTHS,
         "no response has a token",
     ),
     Estimator(
@@ -51,7 +50,7 @@ ESTIMATORS = (
         "generation paid for and not used",
         (TRAINED, TOKENS),
         _wasted,
-        "lengths",
+        LENGTHS,
         "no response has a token",
     ),
     Estimator(

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ...traces.ragged import Float, segment_max
+from ...traces.ragged import Float
 from ..terms import Weighted
-from .base import RESPONSES, TOKENS, Estimator, Part, kish, ratio
+from .base import LENGTHS, RESPONSES, TOKENS, Estimator, Part, kish, ratio
 
-WEIGHT = Part(lambda w: w.group_sum(w.decision.weight_N))
-WEIGHT_SQ = Part(lambda w: w.group_sum(np.square(w.decision.weight_N)))
-TOKEN_WEIGHT = Part(lambda w: w.group_sum(w.token_weight_N))
-TOKEN_WEIGHT_SQ = Part(lambda w: w.group_sum(w.token_weight_sq_N))
+WEIGHT = Part(lambda w: w.group_sum(w.weight_KN))
+WEIGHT_SQ = Part(lambda w: w.group_sum(np.square(w.weight_KN)))
+TOKEN_WEIGHT = Part(lambda w: w.group_sum(w.token_weight_KN))
+TOKEN_WEIGHT_SQ = Part(lambda w: w.group_sum(w.token_weight_sq_KN))
 
 
 def _std(total: Any, squares: Any, count: Any) -> Float:
@@ -22,7 +22,7 @@ def _std(total: Any, squares: Any, count: Any) -> Float:
 
 
 def _largest(w: Weighted) -> Float:
-    return segment_max(w.decision.weight_N, w.terms.batch.group_offsets)
+    return np.maximum.reduceat(w.weight_KN, w.terms.batch.group_offsets[:-1], axis=-1)
 
 
 ESTIMATORS = (
@@ -55,6 +55,6 @@ ESTIMATORS = (
         "Kish size of the token weights: evenness, blind to advantages",
         (TOKEN_WEIGHT, TOKEN_WEIGHT_SQ, TOKENS),
         lambda total, squares, tokens: kish(total, squares),
-        "lengths",
+        LENGTHS,
     ),
 )

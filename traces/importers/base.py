@@ -133,7 +133,7 @@ def _parquet_chunks(path: Path) -> Iterator[Chunk]:
 def _json_chunks(path: Path) -> Iterator[Chunk]:
     rows: list[dict[str, Any]] = []
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
@@ -165,11 +165,22 @@ def _json_chunk(path: Path, rows: list[dict[str, Any]]) -> Chunk:
     for name in names:
         values = [row.get(name) for row in rows]
         try:
-            columns.append(pl.Series(name, values, strict=False))
+            series = pl.Series(name, values, strict=False)
+            mixed = series.dtype == pl.Object or series.null_count() > values.count(None)
         except (pl.exceptions.PolarsError, TypeError, OverflowError, ValueError):
-            texts = [None if v is None else json.dumps(v) for v in values]
-            columns.append(pl.Series(name, texts, dtype=pl.String))
+            mixed = True
+        if mixed:
+            series = pl.Series(name, [_text(v) for v in values], dtype=pl.String)
+        columns.append(series)
     return Chunk(path, pl.DataFrame(columns))
+
+
+def _text(value: Any) -> str | None:
+    """A JSON value as text, so that a column can hold values of several kinds."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-8", "backslashreplace").decode()  # lone surrogates: no UTF-8
 
 
 def _first_line(error: BaseException) -> str:

@@ -24,8 +24,10 @@ class Lengths:
         lists = [n for n in TOKEN_COLUMNS if n in frame.columns]
         if lists:
             frame = frame.with_columns(num_tokens=pl.col(lists[0]).list.len().cast(pl.Int64))
+        elif "num_tokens" not in frame.columns and "output_tokens" in frame.columns:
+            frame = frame.with_columns(num_tokens=pl.col("output_tokens").list.sum())
         if "num_tokens" in frame.columns:
-            self.summary.lengths = "tokens"
+            self._record("tokens")
         elif self.tokenizer is not None and self._text(frame, "--tokenizer"):
             texts = frame["response"].fill_null("").to_list()
             counts = [
@@ -33,11 +35,20 @@ class Lengths:
             ]
             frame = frame.with_columns(pl.Series("num_tokens", counts, dtype=pl.Int64))
             name = self.options.tokenizer.name if self.options.tokenizer else ""
-            self.summary.lengths = f"tokens of {name}"
+            self._record(f"tokens of {name}")
         elif self.options.length == "chars" and self._text(frame, "--length chars"):
-            frame = frame.with_columns(num_tokens=pl.col("response").str.len_chars().cast(pl.Int64))
-            self.summary.lengths = "characters"
+            chars = pl.col("response").fill_null("").str.len_chars()
+            frame = frame.with_columns(num_tokens=chars.cast(pl.Int64))
+            self._record("characters")
         return frame
+
+    def _record(self, unit: str) -> None:
+        if self.summary.lengths not in (None, unit):
+            raise TraceError(
+                f"some rows have lengths in {self.summary.lengths}, others in {unit}; import them "
+                "apart, or measure all alike"
+            )
+        self.summary.lengths = unit
 
     def _text(self, frame: pl.DataFrame, flag: str) -> bool:
         if "response" not in frame.columns:

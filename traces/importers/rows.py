@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from typing import Any
 
 import polars as pl
 
 from ..errors import TraceError, nearest
-from ..schema import COLUMNS, REQUIRED, TOKEN_COLUMNS
+from ..schema import COLUMNS, NO_DOMAIN, REQUIRED, TOKEN_COLUMNS, WHOLE
 from ..store import dtype_of
 from .base import IMPORT_ONLY, PLACE, Chunk, ImportOptions, ImportSummary
 from .lengths import Lengths
@@ -26,26 +28,21 @@ class Rows:
         self._drop_padding()
         if self.frame.height == 0:
             return self.frame
+        self._leave_out()
+        self._refuse_gaps()
         self._mask_tokens()
         self._collapse_advantage()
         self._identify_prompt()
+        self._flatten_text()
         self._number_rollouts()
         for name in self.frame.columns:
-            if name == PLACE:
-                continue
             if name in COLUMNS or name in IMPORT_ONLY:
                 self._cast(name)
-            elif self._numeric(name):
+            elif name != PLACE:
                 self.frame = self.frame.with_columns(pl.col(name).cast(pl.Float64))
-            else:
-                self.frame = self.frame.drop(name)
         self._check_values()
-        if (
-            self.frame.schema.get("mini_batch") == pl.Int64
-            and "output_idx" not in self.frame.columns
-        ):
-            self.frame = self.frame.with_columns(output_idx=pl.lit(0, pl.Int64))
         self.frame = measure(self.frame)
+        self._list_outputs()
         if not self.options.keep_text:
             self.frame = self.frame.drop("prompt", "response", strict=False)
         return self.frame.drop(PLACE)
@@ -61,7 +58,9 @@ class Rows:
         taken = set(self.options.columns.values())
         mapped = [pl.col(c).alias(n) for n, c in self.options.columns.items()]
         rest = [n for n in have if n not in taken and n not in self.options.columns]
-        self.frame = self.frame.select(PLACE, *rest, *mapped)
+        frame = self.frame.select(PLACE, *rest, *mapped)
+        arrays = [n for n, dtype in frame.schema.items() if isinstance(dtype, pl.Array)]
+        self.frame = frame.with_columns(pl.col(n).arr.to_list() for n in arrays)
         for name in REQUIRED:
             if name not in self.frame.columns:
                 raise TraceError(
@@ -73,8 +72,22 @@ class Rows:
         if "is_padding" in self.frame.columns:
             self._cast("is_padding")
             before = self.frame.height
-            self.frame = self.frame.filter(pl.col("is_padding") == 0).drop("is_padding")
+            real = pl.col("is_padding").fill_null(0) == 0
+            self.frame = self.frame.filter(real).drop("is_padding")
             self.summary.padding += before - self.frame.height
+
+    def _refuse_gaps(self) -> None:
+        """Refuse columns with values for some rows only; drop those without any."""
+        for name in (*REQUIRED, *WHOLE, *IMPORT_ONLY):
+            if name not in self.frame.columns:
+                continue
+            null = self.frame[name].is_null()
+            if null.all() and name not in REQUIRED:
+                self.frame = self.frame.drop(name)
+            elif null.any():
+                required = "every row needs one"
+                optional = "give every row one, or leave the column out"
+                self._fail(_first(null), name, required if name in REQUIRED else optional)
 
     def _mask_tokens(self) -> None:
         if "response_mask" not in self.frame.columns:
@@ -89,9 +102,9 @@ class Rows:
         ]
         for name in lists:
             own, wanted = self.frame[name].list.len(), mask.list.len()
-            bad = (own != wanted).fill_null(False).arg_max()
-            if bad is not None and own[bad] != wanted[bad] and own[bad] is not None:
-                self._fail(bad, name, f"{own[bad]} values", f"response_mask has {wanted[bad]}")
+            if (own != wanted).any():
+                row = _first(own != wanted)
+                self._fail(row, name, f"response_mask has {wanted[row]}", f"{own[row]} values")
         if lists:
             long = self.frame.select(index, "response_mask", *lists).explode(
                 "response_mask", *lists, empty_as_null=False, keep_nulls=False
@@ -116,17 +129,15 @@ class Rows:
         """Turn a list of one repeated value into the value: GRPO gives a response one advantage."""
         if not isinstance(self.frame.schema.get("advantage"), pl.List):
             return
+        self._cast("advantage", pl.List(pl.Float64))
         column = pl.col("advantage")
         spread = self.frame.select((column.list.max() - column.list.min()).alias("s"))["s"]
         bad = (spread > 0).fill_null(False)
         if bad.any():
-            row = int(bad.arg_max() or 0)
-            self._fail(
-                row,
-                "advantage",
-                "different values in one response",
-                "map it as advantages=COLUMN, one value a token",
-            )
+            remedy = "map it as advantages=COLUMN, one value a token"
+            self._fail(_first(bad), "advantage", remedy, "different values in one response")
+        if not {"num_tokens", *TOKEN_COLUMNS} & set(self.frame.columns):
+            self.frame = self.frame.with_columns(num_tokens=column.list.len())
         self.frame = self.frame.with_columns(column.list.first().fill_null(0.0))
 
     def _identify_prompt(self) -> None:
@@ -150,74 +161,133 @@ class Rows:
 
     def _number_rollouts(self) -> None:
         """rollout_idx from text such as ``uid_2``: the number at its end."""
+        if "rollout_idx" not in self.frame.columns:
+            self.summary.note("Responses were numbered in the order of their rows.")
         if self.frame.schema.get("rollout_idx") != pl.String:
             return
-        number = self.frame["rollout_idx"].str.extract(r"(\d+)$", 1)
-        bad = (number.is_null() & self.frame["rollout_idx"].is_not_null()).arg_max()
-        if bad is not None and number[bad] is None:
+        number = self.frame["rollout_idx"].str.extract(r"(\d+)$", 1).cast(pl.Int64, strict=False)
+        if number.null_count():
             self._fail(
-                bad, "rollout_idx", repr(self.frame["rollout_idx"][bad]), "it ends in no number"
+                _first(number.is_null()), "rollout_idx", "it must be, or end in, a whole number"
             )
-        self.frame = self.frame.with_columns(rollout_idx=number.cast(pl.Int64))
+        self.frame = self.frame.with_columns(rollout_idx=number)
 
-    def _numeric(self, name: str) -> bool:
-        dtype = self.frame.schema[name]
-        return dtype.is_numeric() or dtype == pl.Boolean
+    def _leave_out(self) -> None:
+        """Drop what is no number and no canonical column, and say so."""
+        schema, mapped = self.frame.schema, self.options.columns
+        texts = [
+            n
+            for n, dtype in schema.items()
+            if n not in COLUMNS and n not in IMPORT_ONLY and not _numeric(dtype)
+        ]
+        # A verifier's or trainer's mean may go by the name of a list.
+        means = [n for n in TOKEN_COLUMNS if n not in mapped and _numeric(schema.get(n))]
+        if texts:
+            self.summary.note(f"Left out, as they hold no numbers: {', '.join(texts)}.")
+        if means:
+            self.summary.note(
+                f"Left out, as they hold one number a row and not a list: {', '.join(means)}."
+            )
+        self.frame = self.frame.drop(*texts, *means)
 
-    def _cast(self, name: str) -> None:
-        target = dtype_of(name) if name in COLUMNS else pl.Int64
-        if name == "response_mask":
-            target = pl.List(pl.Int64)
+    def _flatten_text(self) -> None:
+        """Chats become JSON text where text is stored; a response's length needs real text."""
+        for name in ("prompt", "response"):
+            dtype = self.frame.schema.get(name)
+            if dtype is None or not dtype.is_nested():
+                continue
+            if not self.options.keep_text and name not in self.options.columns:
+                self.frame = self.frame.drop(name)
+            elif name == "prompt":
+                rows = [None if v is None else json.dumps(v) for v in self.frame[name].to_list()]
+                self.frame = self.frame.with_columns(pl.Series(name, rows, dtype=pl.String))
+
+    def _cast(self, name: str, target: Any = None) -> None:
         series = self.frame[name]
-        if name == "mini_batch" and not isinstance(series.dtype, pl.List):
-            target = pl.Int64
-        if series.dtype == target:
+        kind = COLUMNS[name].kind if name in COLUMNS else "int"
+        if target is None:
+            target = dtype_of(name) if name in COLUMNS else pl.Int64
+            if name == "response_mask":
+                target = pl.List(pl.Int64)
+            if name == "mini_batch" and not isinstance(series.dtype, pl.List):
+                target = pl.Int64
+        if series.dtype in (target, pl.Null):
+            self.frame = self.frame.with_columns(series.cast(target))
             return
+        valued = _first(series.is_not_null())
         needs_list, is_list = isinstance(target, pl.List), isinstance(series.dtype, pl.List)
-        if series.dtype != pl.Null and needs_list != is_list:
+        if needs_list != is_list or series.dtype in (pl.Struct, pl.Object):
             what = "a list with one value a token" if needs_list else "one value a row"
-            self._fail(0, name, repr(series[0]), f"it must be {what}")
+            self._fail(valued, name, f"it must be {what}")
         try:
             cast = series.cast(target, strict=False)
         except pl.exceptions.PolarsError:
-            self._fail(0, name, repr(series[0]), f"it must be {COLUMNS[name].kind}")
+            self._fail(valued, name, f"it must be {kind}")
             return
-        lost = cast.is_null() & series.is_not_null()
-        if is_list and needs_list:
-            lost = (
-                cast.list.eval(pl.element().is_null()).list.any()
-                & ~series.list.eval(pl.element().is_null()).list.any()
-            )
-        elif target == pl.Int64 and series.dtype.is_float():
-            lost |= (cast.cast(pl.Float64) != series).fill_null(False) & series.is_not_nan()
+        if is_list:
+            gaps = pl.element().is_null()
+            lost = cast.list.eval(gaps).list.sum() > series.list.eval(gaps).list.sum()
+        else:
+            lost = cast.is_null() & series.is_not_null()
+        if kind == "int" and _numeric(_inner(series.dtype)):
+            lost |= (cast.cast(series.dtype) != series).fill_null(False)
         if lost.any():
-            row = int(lost.fill_null(False).arg_max() or 0)
-            kind = COLUMNS[name].kind if name in COLUMNS else "int"
-            self._fail(row, name, repr(series[row]), f"it must be {kind}")
+            self._fail(_first(lost), name, f"it must be {kind}")
         self.frame = self.frame.with_columns(cast.alias(name))
 
     def _check_values(self) -> None:
-        for name in REQUIRED:
-            null = self.frame[name].is_null()
-            if null.any():
-                self._fail(int(null.arg_max() or 0), name, "no value", "every row needs one")
-        reward = self.frame["reward"]
-        bad = ~reward.is_finite()
-        if bad.any():
-            row = int(bad.arg_max() or 0)
-            self._fail(row, "reward", repr(reward[row]), "drop the row, or give it a finite reward")
-        if "num_tokens" in self.frame.columns:
-            bad = (self.frame["num_tokens"] < 0).fill_null(False)
-            if bad.any():
-                row = int(bad.arg_max() or 0)
-                self._fail(
-                    row, "num_tokens", repr(self.frame["num_tokens"][row]), "lengths are ≥ 0"
-                )
-        if "domain" in self.frame.columns:
-            self.frame = self.frame.with_columns(pl.col("domain").fill_null("unlabelled"))
+        columns = self.frame.columns
+        self._refuse(
+            "reward", ~self.frame["reward"].is_finite(), "drop the row, or give it a finite reward"
+        )
+        remedy = "give a finite one, or leave the column out: rewards say what it was"
+        if "advantage" in columns:
+            self._refuse("advantage", ~self.frame["advantage"].is_finite(), remedy)
+        if "advantages" in columns:
+            unusable = ~pl.element().is_finite().fill_null(False)
+            self._refuse(
+                "advantages", self.frame["advantages"].list.eval(unusable).list.any(), remedy
+            )
+        if "num_tokens" in columns:
+            self._refuse("num_tokens", self.frame["num_tokens"] < 0, "lengths are ≥ 0")
+        if "domain" in columns:
+            self.frame = self.frame.with_columns(pl.col("domain").fill_null(NO_DOMAIN))
 
-    def _fail(self, row: int, column: str, value: str, remedy: str) -> None:
-        place = f"{self.chunk.path}:{self.frame[PLACE][row]}"
-        shown = self.options.columns.get(column, column)
-        named = f"column '{shown}'" + ("" if shown == column else f" (as {column})")
-        raise TraceError(f"{place}: {named} holds {value[:80]}; {remedy}")
+    def _list_outputs(self) -> None:
+        """Without output_idx every row is a response of one output."""
+        schema = self.frame.schema
+        if schema.get("mini_batch") == pl.Int64 and "output_idx" not in schema:
+            names = {"mini_batch": "mini_batch"}
+            if "num_tokens" in schema:
+                names["output_tokens"] = "num_tokens"
+            self.frame = self.frame.with_columns(
+                pl.concat_list(source).alias(name) for name, source in names.items()
+            )
+
+    def _refuse(self, name: str, bad: pl.Series, remedy: str) -> None:
+        if bad.any():
+            self._fail(_first(bad), name, remedy)
+
+    def _fail(self, row: int, column: str, remedy: str, shown: str | None = None) -> None:
+        if shown is None:
+            value = self.frame[column][row]
+            value = value.to_list() if isinstance(value, pl.Series) else value
+            shown = "no value" if value is None else repr(value)[:80]
+        named = f"column '{self.options.columns.get(column, column)}'"
+        if column in self.options.columns:
+            named += f" (as {column})"
+        place = Chunk(self.chunk.path, self.frame).place(row)
+        raise TraceError(f"{place}: {named} holds {shown}; {remedy}")
+
+
+def _first(flags: pl.Series) -> int:
+    """Position of the first true flag."""
+    return int(flags.fill_null(False).arg_max() or 0)
+
+
+def _numeric(dtype: Any) -> bool:
+    return dtype is not None and (dtype.is_numeric() or dtype == pl.Boolean)
+
+
+def _inner(dtype: Any) -> Any:
+    return dtype.inner if isinstance(dtype, pl.List) else dtype
