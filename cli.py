@@ -226,9 +226,35 @@ def strategies(
 def import_(
     source: Annotated[Path, typer.Argument(help="A file, or a folder of files.")],
     out: Annotated[Path, typer.Option(help="The trace folder to create.")],
-    format: Annotated[str, typer.Option(help="How the source is laid out.")] = "flat",
+    format: Annotated[
+        str, typer.Option(help="auto, flat, verl, verl-v0, trl, pass-rate.")
+    ] = "auto",
     map: Annotated[
         list[str] | None, typer.Option("--map", help="canonical_name=column of the source.")
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="Column that is the reward; short for --map reward=.")
+    ] = None,
+    reward_weights: Annotated[
+        str | None, typer.Option(help="TRL: weights of reward functions, a=1,b=0.5.")
+    ] = None,
+    nan_reward: Annotated[
+        str, typer.Option(help="Without a finite reward: fail, drop-response, drop-group.")
+    ] = "fail",
+    group_by: Annotated[
+        str | None, typer.Option(help="verl v0: column whose values tell groups apart.")
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="verl v0, TRL: rows of a block that is one group.", min=1)
+    ] = None,
+    domains_from: Annotated[
+        Path | None, typer.Option(help="Training set to look domains up in, by prompt.")
+    ] = None,
+    domain_regex: Annotated[
+        list[str] | None, typer.Option(help="NAME=RE: domain of prompts that match.")
+    ] = None,
+    domain_clusters: Annotated[
+        int | None, typer.Option(help="Infer this many domains from prompts.", min=2)
     ] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="tokenizer.json that measures responses.")
@@ -249,18 +275,30 @@ def import_(
     """Make a trace from rollouts that are already on disk."""
     from .reports.files import dump_json
     from .reports.tables import console, print_import
-    from .strategies.grammar import assignments, yaml_value
-    from .traces.importers.base import ImportOptions
+    from .sim.census import cannot_run
+    from .strategies.grammar import assignments, number, one_of, yaml_value
+    from .traces.importers.base import LENGTHS, NAN_REWARDS, ImportOptions
+    from .traces.importers.domains import choose_domains
     from .traces.importing import import_trace
+    from .traces.store import open_trace
 
     _refuse_here(out)
-    if length not in (None, "chars"):
-        raise DfsimError(f"--length {length} is not known; it takes: chars")
+    columns = dict(assignments(map or [], "--map"))
+    if reward is not None:
+        columns["reward"] = reward
+    weights = assignments((reward_weights or "").split(",") if reward_weights else [], "weights")
     options = ImportOptions(
-        columns=dict(assignments(map or [], "--map")),
+        columns=columns,
         tokenizer=tokenizer,
-        length="chars" if length else None,
+        length=None if length is None else one_of(length, LENGTHS, "--length"),
         keep_text=keep_text,
+        reward_weights={n: number(v, "--reward-weights") for n, v in weights},
+        group_by=group_by,
+        group_size=group_size,
+        nan_reward=one_of(nan_reward, NAN_REWARDS, "--nan-reward"),
+        domains=choose_domains(
+            domains_from, list(assignments(domain_regex or [], "--domain-regex")), domain_clusters
+        ),
     )
     config = {k: yaml_value(v, "--set") for k, v in assignments(set or [], "--set")}
     with _progress("import", quiet) as tick:
@@ -274,10 +312,29 @@ def import_(
             force=force,
             progress=lambda rows: tick(rows, None),
         )
+    lacking = cannot_run(open_trace(out))
     if json:
-        typer.echo(dump_json({"trace": str(out), **vars(summary)}))
+        record = {"trace": str(out), **vars(summary), "cannot_run": lacking}
+        typer.echo(dump_json(record))
         return
-    print_import(summary, str(out), console())
+    print_import(summary, str(out), lacking, console())
+
+
+@app.command(rich_help_panel="Offline")
+@_command
+def compact(
+    path: TracePath,
+    out: Annotated[Path, typer.Option(help="The trace folder to create.")],
+    force: Force = False,
+) -> None:
+    """Copy a trace into few files: the same content and fingerprint, faster to read."""
+    from .traces.compact import compact as run
+    from .traces.store import open_trace
+
+    _refuse_here(out)
+    trace = open_trace(path)
+    files = run(trace, out, force=force)
+    typer.echo(f"{out}: {len(trace.manifest.steps)} steps in {files} files")
 
 
 def _version(value: bool) -> None:
@@ -299,6 +356,7 @@ def _root(
 
 def main() -> None:
     """Entry point of ``dfsim``."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many small products: threads only wait
     app()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -28,6 +28,11 @@ def _number(value: float, form: str) -> str:
     return "–" if math.isnan(value) else format(value, form)
 
 
+def _groups(value: float) -> str:
+    """Live groups: a decimal, two below one."""
+    return _number(value, ".1f" if value >= 1 else ".2f")
+
+
 def trace_line(result: ReplayResult) -> str:
     """One line: what was replayed."""
     t = result.trace
@@ -44,10 +49,10 @@ def _row(strategy: StrategyResult) -> list[str]:
         return strategy.estimates[name].mean
 
     low, high = mean("effective_batch_low"), mean("effective_batch_high")
-    bracket = f"[{_number(low, '.1f')}, {_number(high, '.1f')}]"
+    bracket = f"[{_groups(low)}, {_groups(high)}]"
     return [
         strategy.name,
-        _number(mean("effective_batch"), ".1f"),
+        _groups(mean("effective_batch")),
         bracket,
         _number(mean("trained_token_frac"), ".0%"),
         _number(mean("signal_scale"), ".2f"),
@@ -99,11 +104,13 @@ def _print_sampling(result: ReplayResult, out: Console) -> None:
     if math.isnan(none.mean):
         out.print(Text(f"effective batch: {none.reason}", style="dim"))
         return
-    sampling = "" if math.isnan(none.low) else f" (95 % [{none.low:.1f}, {none.high:.1f}])"
+    sampling = (
+        "" if math.isnan(none.low) else f" (95 % [{_groups(none.low)}, {_groups(none.high)}])"
+    )
     out.print(
         Text(
-            f"Effective batch counts live prompt groups of the uniform update, {none.mean:.1f} here"
-            f"{sampling}; its bracket is what the noise model leaves open.\n",
+            "Effective batch counts live prompt groups of the uniform update, "
+            f"{_groups(none.mean)} here{sampling}; its bracket is what the noise model leaves open.\n",
             style="dim",
         )
     )
@@ -214,20 +221,31 @@ def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
     out.print(table)
 
 
-def print_import(summary: ImportSummary, target: str, out: Console) -> None:
-    """Print what an import read, dropped and could not find."""
+def print_import(
+    summary: ImportSummary, target: str, lacking: Mapping[str, str], out: Console
+) -> None:
+    """Print what an import read, dropped and could not find, and what that rules out."""
     out.print(
-        f"{target}: {summary.responses:,} responses in {summary.steps} steps, from "
-        f"{summary.rows:,} rows"
+        Text(
+            f"{target}: {summary.responses:,} responses in {summary.steps} steps, from "
+            f"{summary.rows:,} rows"
+        )
     )
+    lines = []
     if summary.padding:
-        out.print(f"· {summary.padding:,} padding rows dropped")
+        lines.append(f"{summary.padding:,} padding rows dropped")
     if summary.outputs:
-        out.print(f"· {summary.outputs:,} further outputs merged into their session's response")
-    lengths = summary.lengths or "unknown; token figures will be null"
-    out.print(f"· lengths: {lengths}")
-    for note in summary.notes:
-        out.print(f"· {note}")
+        lines.append(f"{summary.outputs:,} further outputs merged into their session's response")
+    if summary.dropped:
+        lines.append(
+            f"{summary.dropped:,} responses without a finite reward dropped (--nan-reward)"
+        )
+    lines.append(f"lengths: {summary.lengths or 'unknown; token figures will be null'}")
+    reasons: dict[str, list[str]] = {}
+    for name, reason in lacking.items():
+        reasons.setdefault(reason.partition(" needs ")[2] or reason, []).append(name)
+    lines += [f"can't run {', '.join(names)}: needs {why}" for why, names in reasons.items()]
+    _print_notes([*lines, *summary.notes], out)
 
 
 def strategies_record(reasons: dict[str, str] | None) -> dict[str, object]:

@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from ..traces.errors import DfsimError, StrategyError
+from ..traces.errors import DfsimError, StrategyError, nearest
 from .base import Strategy
 from .catalog import PRESETS, build
+
+C = TypeVar("C", bound=str)
 
 
 def assignments(items: Sequence[str], flag: str) -> Iterator[tuple[str, str]]:
@@ -44,6 +46,31 @@ def yaml_value(text: str, flag: str) -> Any:
     if any(isinstance(v, float) and not math.isfinite(v) for v in listed):
         raise DfsimError(f"{flag}: '{text}' is not a finite number")
     return found
+
+
+def number(text: str, flag: str) -> float:
+    """Read a finite number.
+
+    Raises:
+        DfsimError: the text is none.
+    """
+    value = yaml_value(text, flag)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise DfsimError(f"{flag}: '{text}' is not a number")
+    return float(value)
+
+
+def one_of(value: str, known: Sequence[C], flag: str) -> C:
+    """Return the choice that a text names.
+
+    Raises:
+        DfsimError: it names none (nearest given).
+    """
+    for choice in known:
+        if choice == value:
+            return choice
+    have = ", ".join(known)
+    raise DfsimError(f"{flag} {value} is not known{nearest(value, known)}; it takes: {have}")
 
 
 def _number(value: Any, text: str) -> Any:

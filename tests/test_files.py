@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from dfsim.traces import files
@@ -258,6 +259,47 @@ def test_settings_are_checked_before_anything_is_written(source):
     manifest = open_trace(source.parent / "out").manifest
     assert (dict(manifest.config), manifest.label) == ({"n": 8, "lr": 1e-6}, "careful")
     assert "rows.jsonl" in manifest.source
+
+
+def test_a_damaged_table_is_refused_whatever_its_reader_throws(source, monkeypatch):
+    table = source.with_suffix(".parquet")
+    pl.DataFrame({"step": [1, 1], "group_uid": ["g", "h"], "reward": [0.5, 1]}).write_parquet(table)
+    data = table.read_bytes()
+    for cut in (0, 4, len(data) // 2, len(data) - 5, len(data) - 1):
+        table.write_bytes(data[:cut])
+        assert str(table) in refused(import_trace, table, source.parent / "out")
+
+    def panic(*args: Any, **kwargs: Any) -> None:
+        raise pl.exceptions.PanicException("some damage makes Polars panic\nat a place of its own")
+
+    table.write_bytes(data)
+    monkeypatch.setattr(pl.LazyFrame, "collect", panic)
+    assert f"{table} can't be read" in refused(import_trace, table, source.parent / "out")
+
+
+# Opening
+
+
+def test_the_only_trace_below_a_folder_is_found(source):
+    out = source.parent / "below" / "out"
+    import_trace(source, out)
+    make(source.parent / "below" / ".out.tmp-1", manifest_json="{}")
+    assert open_trace(source.parent).path == open_trace(str(out)).path == out
+
+
+def test_what_is_no_trace_is_refused_with_the_way_out(source, tmp_path):
+    for name in ("one", "two"):
+        import_trace(source, tmp_path / "both" / name)
+    for path, said in [
+        (tmp_path / "nowhere", ["nowhere does not exist"]),
+        (make(tmp_path / "other"), ["holds no trace", "dfsim import"]),
+        (source, ["is a file", f"dfsim import {source}"]),
+        (tmp_path / "both", ["holds 2 traces", "both/one", "both/two"]),
+    ]:
+        text = refused(open_trace, path)
+        assert all(part in text for part in [str(path), *said])
+    write_manifest(make(tmp_path / "fresh"), Manifest(writer="dfsim"))
+    assert "no finished step yet" in refused(open_trace, tmp_path / "fresh")
 
 
 # The manifest's settings

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.errors import TraceError
-from dfsim.traces.importers.base import ImportOptions, ImportSummary
+from dfsim.traces.importers.base import ImportOptions, ImportSummary, read_chunks
 from dfsim.traces.importing import import_trace
 from dfsim.traces.store import Trace, open_trace
 
@@ -29,7 +29,6 @@ VERL = {
     "advantage": "advantages",
 }
 ROW: dict[str, Any] = {"step": 1, "group_uid": "g", "rollout_idx": 0, "reward": 1.0}
-NEXT = {**ROW, "rollout_idx": 1}
 
 
 def jsonl(path: Path, rows: Any) -> Path:
@@ -59,11 +58,10 @@ class Desk:
     def refusal(self, rows: Any, **options: Any) -> str:
         with pytest.raises(TraceError) as caught:
             self(rows, **options)
-        text = str(caught.value)
-        assert "\n" not in text
+        assert "\n" not in str(caught.value)
         assert not self.out.exists()
         assert not [p for p in self.folder.iterdir() if p.name.startswith(".")]
-        return text
+        return str(caught.value)
 
 
 @pytest.fixture
@@ -112,7 +110,6 @@ def test_a_session_keeps_its_outputs_tokens_in_order(desk):
 
 def test_row_order_of_a_two_rank_capture_decides_nothing(desk, shared, tmp_path):
     parts = sorted((shared / "verl_cpu_grpo_two_ranks").glob("*.parquet"))
-    columns = {**VERL, "output_idx": "output_index"}
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     for number, part in enumerate(parts):
@@ -121,11 +118,9 @@ def test_row_order_of_a_two_rank_capture_decides_nothing(desk, shared, tmp_path)
         frame.sample(fraction=1, shuffle=True, seed=number).write_parquet(
             tmp_path / "b" / part.name
         )
-    traces = []
     for name in ("a", "b"):
-        import_trace(tmp_path / name, tmp_path / f"trace-{name}", options=ImportOptions(columns))
-        traces.append(open_trace(tmp_path / f"trace-{name}"))
-    one, two = traces
+        import_trace(tmp_path / name, tmp_path / f"trace-{name}", options=ImportOptions(VERL))
+    one, two = open_trace(tmp_path / "trace-a"), open_trace(tmp_path / "trace-b")
     assert one.manifest.fingerprint == two.manifest.fingerprint
     wanted = one.columns
     for first, second in zip(one.batches(wanted), two.batches(wanted), strict=True):
@@ -176,14 +171,23 @@ def test_rows_may_come_in_any_order_files_and_format(tmp_path_factory, seed):
 
 
 def test_chunks_of_a_long_file_join(desk, monkeypatch):
-    monkeypatch.setattr("dfsim.traces.importers.base.CHUNK_ROWS", 3)
+    monkeypatch.setattr(read_chunks, "__defaults__", (3,))
     rows = [{**ROW, "rollout_idx": i, "reward": i / 2, "acc": None if i else 1} for i in range(8)]
-    assert [r["reward"] for r in desk.rows(rows)] == [i / 2 for i in range(8)]
-    pl.DataFrame(rows).write_parquet(desk.folder / "rows.parquet")
-    assert [r["acc"] for r in desk.rows(desk.folder / "rows.parquet")] == [1.0] + [None] * 7
+    table = desk.folder / "rows.parquet"
+    pl.DataFrame(rows).write_parquet(table)
+    for number, source in enumerate([jsonl(desk.folder / "rows.jsonl", rows), table]):
+        read: list[int] = []
+        out = desk.folder / f"chunks-{number}"
+        import_trace(source, out, format="flat", progress=read.append)
+        (batch,) = open_trace(out).batches(["acc"])
+        assert read == [3, 6, 8]
+        assert batch.reward_N.tolist() == [i / 2 for i in range(8)]
+        np.testing.assert_array_equal(batch.extras["acc"], [1.0] + [math.nan] * 7)
     rows[6]["reward"] = "x"
     desk.out = desk.folder / "second"
     assert "rows.jsonl:7: column 'reward' holds 'x'" in desk.refusal(rows)
+    pl.DataFrame([{**row, "reward": str(row["reward"])} for row in rows]).write_parquet(table)
+    assert "rows.parquet:7: column 'reward' holds 'x'" in desk.refusal(table)
 
 
 def test_files_may_differ_in_what_they_leave_out(desk):
@@ -208,16 +212,16 @@ def test_sources_that_hold_nothing_say_so(desk):
     padding = jsonl(desk.folder / "pad.jsonl", [{**ROW, "is_padding": True}])
     fake = desk.folder / "fake.parquet"
     fake.write_text("no Parquet")
-    text = desk.folder / "rows.csv"
+    text = desk.folder / "rows.txt"
     text.write_text("a,b")
     for source, said in [
         (desk.folder / "nowhere", "does not exist"),
-        (empty, "holds no .jsonl or .parquet file"),
+        (empty, "holds no .csv or .jsonl or .parquet file"),
         (none, "nothing to import"),
         (header, "nothing to import"),
-        (padding, "nothing to import"),
+        (padding, "of 1 rows 1 are padding"),
         (fake, "can't be read as Parquet"),
-        (text, "is no .jsonl or .parquet file"),
+        (text, "is no .csv or .jsonl or .parquet file"),
     ]:
         refused = desk.refusal(source)
         assert str(source) in refused
@@ -319,8 +323,9 @@ def test_columns_are_renamed_and_mistakes_are_met_with_the_nearest_name(desk):
     assert "rows.jsonl has no column 'scor' (did you mean 'score'?)" in text
     assert "--map reward=scor" in text
     text = desk.refusal([{"step": 1, "group_uid": "g", "rewards": 1.0}])
-    assert "rows.jsonl has no column 'reward'" in text
-    assert "--map reward=COLUMN (did you mean 'rewards'?)" in text
+    assert "rows.jsonl" in text
+    assert "no column 'reward' (did you mean 'rewards'?)" in text
+    assert "--map reward=COLUMN" in text
     assert "column 'score' (as reward) holds 'x'" in desk.refusal(
         [{**ROW, "score": "x"}], columns={"reward": "score"}
     )

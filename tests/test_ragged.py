@@ -231,6 +231,13 @@ def test_known_roundings(value, wanted):
     assert round_significant(np.array([value]))[0] == wanted
 
 
+@pytest.mark.parametrize("power", [-141, -35, -1, 1, 12, 23, 199])
+def test_digits_that_carry_tie_with_the_power_of_ten(power):
+    # 10⁶/10⁴⁰ is not 10⁵/10³⁹ in floats, so both must take the same road
+    below, above = round_significant(np.array([9.9999996, 10.0]) * 10.0**power)
+    assert below == above
+
+
 def group_loop(rewards: list[float], config: AdvantageConfig) -> list[float]:
     kept = [r for r in rewards if not math.isnan(r)]
     n = len(kept)

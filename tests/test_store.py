@@ -19,7 +19,14 @@ from dfsim.traces import store
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.batch import RolloutBatch
 from dfsim.traces.errors import TraceError
-from dfsim.traces.manifest import MANIFEST, Manifest, _digest, read_manifest
+from dfsim.traces.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    _digest,
+    read_manifest,
+    write_manifest,
+)
 from dfsim.traces.ragged import offsets_of
 from dfsim.traces.schema import COLUMNS
 from dfsim.traces.store import Trace, TraceWriter, dtype_of, open_trace
@@ -133,20 +140,37 @@ def test_kl_to_the_reference_is_summed_over_tokens(tmp_path):
     assert batch.ref_kl_N[0] == pytest.approx(math.exp(-0.5) + 0.5 - 1)  # k3 of one token
 
 
-def test_only_the_columns_asked_for_are_read(small, monkeypatch):
-    trace = open_trace(small)
-    asked = []
-    collect = pl.LazyFrame.collect
-    monkeypatch.setattr(
-        pl.LazyFrame,
-        "collect",
-        lambda self, *a, **k: asked.append(self.collect_schema().names()) or collect(self, *a, **k),
-    )
+def unreadable(path: Path, columns: list[str]) -> bool:
+    try:
+        pl.read_parquet(path, columns=columns)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return True
+    return False
+
+
+def spoil_a_column(path: Path, name: str) -> None:
+    """Make one column of the first step unreadable, with a checksum that fits."""
+    manifest = read_manifest(path)
+    file = path / manifest.steps[0].file
+    others = [c for c in manifest.columns if c != name]
+    data = file.read_bytes()
+    for start in range(4, len(data), 8):
+        file.write_bytes(data[:start] + bytes(8) + data[start + 8 :])
+        if unreadable(file, [name]) and not unreadable(file, others):
+            break
+    entry = FileEntry(store._sha256(file), file.stat().st_size)
+    files = {**manifest.files, file.name: entry}
+    write_manifest(path, dataclasses.replace(manifest, files=files))
+
+
+def test_only_the_columns_asked_for_are_read(small):
+    spoil_a_column(small, "prompt_id")
+    frames = [f for _, f in open_trace(small).frames(["num_tokens", "no_such_column"])]
     base = {"step", "group_uid", "reward", "rollout_idx"}
-    for _, frame in trace.frames(["prompt_id", "no_such_column"]):
-        assert set(frame.columns) == base | {"prompt_id"}
-    assert [set(names) for names in asked] == [base | {"prompt_id"}] * 2
-    for batch in trace.batches([]):
+    assert [set(f.columns) for f in frames] == [base | {"num_tokens"}] * 2
+    text = refusal(small)  # reads every column, the unreadable one too
+    assert f"{small / 'step_000001.parquet'} can't be read" in text
+    for batch in open_trace(small).batches([]):
         assert batch.num_tokens_N is None
         assert batch.old_log_prob_T is None
 
@@ -360,35 +384,6 @@ def test_a_step_no_reader_could_use_is_not_written(tmp_path, rows, said):
     assert all(part in str(caught.value) for part in said)
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "t").iterdir()) == []
-
-
-# Opening
-
-
-def test_the_only_trace_below_a_folder_is_found(small):
-    assert open_trace(small.parent).path == small
-    hidden = small.parent / ".trace.tmp-1"
-    hidden.mkdir()
-    (hidden / MANIFEST).write_text("{}")
-    assert open_trace(str(small.parent)).path == small
-
-
-def test_what_is_no_trace_is_refused_with_the_way_out(small, tmp_path):
-    (tmp_path / "other").mkdir()
-    (tmp_path / "rows.jsonl").write_text("{}")
-    write(tmp_path / "second", [frame_of(exact_step([1], 2))])
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    TraceWriter(bare, Manifest(writer="test"))
-    for path, said in [
-        (tmp_path / "nowhere", ["nowhere does not exist"]),
-        (tmp_path / "other", ["holds no trace", "dfsim import"]),
-        (bare, ["holds no trace"]),
-        (tmp_path / "rows.jsonl", ["is a file", "dfsim import", "rows.jsonl"]),
-        (tmp_path, ["holds 2 traces", str(small), str(tmp_path / "second")]),
-    ]:
-        text = refusal(path)
-        assert all(part in text for part in said)
 
 
 def test_a_column_the_trace_lacks_is_named_with_its_remedy(small):

@@ -45,7 +45,8 @@ def advantages(reward_N: Float, group_offsets: Int, config: AdvantageConfig) -> 
     With m and s the group's mean and Bessel standard deviation over n responses: ``grpo``
     (r − m)/(s + eps), ``dr_grpo`` r − m, ``rloo`` (r − m)·n/(n−1). Exactly 0 in a constant group
     of two or more. A group of one is verl's: m = 0 and s = 1, so r/(1 + eps) under ``grpo``, else
-    r. A row whose reward is NaN gets 0 and takes no part in its group's m, s and n.
+    r. A row whose reward is NaN gets 0 and takes no part in its group's m, s and n; the only row
+    left of a larger group gets 0 too, since nothing remains to compare it with.
 
     Args:
         reward_N: rewards (N), rows of a group contiguous.
@@ -56,7 +57,10 @@ def advantages(reward_N: Float, group_offsets: Int, config: AdvantageConfig) -> 
     if not valid.all():
         out = np.zeros(len(reward_N))
         kept = np.concatenate(([0], np.cumsum(valid)))[group_offsets]
-        out[valid] = advantages(reward_N[valid], kept.astype(np.int64), config)
+        offsets = kept.astype(np.int64)
+        out[valid] = advantages(reward_N[valid], offsets, config)
+        bereft = (np.diff(group_offsets) > 1) & (np.diff(offsets) == 1)
+        out[np.repeat(bereft, np.diff(group_offsets))] = 0.0
         return out
     sizes = np.diff(group_offsets)
     group = np.repeat(np.arange(len(sizes)), sizes)

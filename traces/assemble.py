@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +46,31 @@ def from_columns(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """A text column as runs of equal values, which is how a sorted trace holds it.
+
+    Attributes:
+        values: the value of each run.
+        lengths: rows of each run.
+    """
+
+    values: Strings
+    lengths: Int
+
+    def expand(self) -> Strings:
+        """One value a row."""
+        return np.repeat(self.values, self.lengths)
+
+    def at(self, rows: Int) -> Strings:
+        """Values at the given rows."""
+        return self.values[np.searchsorted(np.cumsum(self.lengths), rows, side="right")]
+
+    def starts(self) -> Int:
+        """First row of each run."""
+        return offsets_of(self.lengths)[:-1]
+
+
 class _Assembler:
     """Sorts columns into canonical order and checks what a batch promises."""
 
@@ -54,33 +80,40 @@ class _Assembler:
         for name in REQUIRED:
             if name not in self.columns:
                 raise TraceError(f"{where}: column '{name}' is missing; every trace needs it")
-        uid = np.asarray(self.columns["group_uid"], dtype=object)
-        self.count = len(uid)
+        given = self.columns["group_uid"]
+        runs = given if isinstance(given, Runs) else None
+        uid = np.zeros(0, object) if runs is not None else np.asarray(given, dtype=object)
+        self.count = len(uid) if runs is None else int(runs.lengths.sum())
         index = self.columns.get("rollout_idx")
         if index is None:
+            uid = uid if runs is None else runs.expand()
             index = _position_in_group(uid)
         index = np.asarray(index, dtype=np.int64).view()
         if len(index) != self.count:
             raise TraceError(f"{where}: column 'rollout_idx' has {len(index)} of {self.count} rows")
-        change = np.flatnonzero(uid[1:] != uid[:-1]) + 1 if self.count else np.zeros(0, np.int64)
-        starts = np.concatenate(([0], change)) if self.count else change
-        heads = [str(u) for u in uid[starts]]  # code point order is the order of UTF-8 bytes
+        if runs is not None:
+            starts, uid_G = runs.starts(), runs.values
+        else:
+            starts = _run_starts(uid)
+            uid_G = uid[starts]
+        heads = [str(u) for u in uid_G]  # code point order is the order of UTF-8 bytes
         self.order: Int | None = None
         in_order = all(a < b for a, b in pairwise(heads))
         if in_order:
             same_group = np.ones(max(self.count - 1, 0), dtype=bool)
-            same_group[change - 1] = False
+            same_group[starts[1:] - 1] = False
             in_order = bool((np.diff(index)[same_group] > 0).all())
         if not in_order:
+            uid = uid if runs is None else runs.expand()
             rank = {name: i for i, name in enumerate(sorted({str(u) for u in uid}))}
             code = np.fromiter((rank[str(u)] for u in uid), np.int64, self.count)
             self.order = np.lexsort((index, code))
             uid, index = uid[self.order], index[self.order]
-            change = np.flatnonzero(uid[1:] != uid[:-1]) + 1
-            starts = np.concatenate(([0], change))
+            starts = _run_starts(uid)
+            uid_G = uid[starts]
         self.index = index
         self.offsets = np.concatenate((starts, [self.count])).astype(np.int64)
-        self.uid_G = uid[starts]
+        self.uid_G = uid_G
         self._refuse_repeats()
 
     def _refuse_repeats(self) -> None:
@@ -136,7 +169,14 @@ class _Assembler:
                 f"{wanted[row]}, in group '{self.uid_G[group]}' rollout_idx={self.index[row]}"
             )
 
-    def per_group(self, name: str, values: AnyArray | None) -> AnyArray | None:
+    def per_group(self, name: str) -> AnyArray | None:
+        """A text column's value of each group (G), which must be one."""
+        runs = self.columns.get(name)
+        if isinstance(runs, Runs):
+            if self.order is None and np.isin(runs.starts(), self.offsets).all():
+                return runs.at(self.offsets[:-1])
+            self.columns[name] = runs.expand()
+        values = self.rows(name, object)
         if values is None:
             return None
         first = values[self.offsets[:-1]]
@@ -150,10 +190,9 @@ class _Assembler:
         return first
 
     def domain_codes(self, domains: tuple[str, ...] | None) -> tuple[tuple[str, ...], Int | None]:
-        values = self.rows("domain", object)
+        values = self.per_group("domain")
         if values is None:
             return (), None
-        self.per_group("domain", values)
         names = domains if domains is not None else tuple(sorted({str(v) for v in values}))
         code = {name: i for i, name in enumerate(names)}
         unknown = {str(v) for v in values} - set(names)
@@ -162,7 +201,8 @@ class _Assembler:
                 f"{self.where}: domain '{min(unknown)}' is not among the domains given: "
                 f"{', '.join(names)}"
             )
-        return names, np.fromiter((code[str(v)] for v in values), np.int64, len(values))
+        code_G = np.fromiter((code[str(v)] for v in values), np.int64, len(values))
+        return names, np.repeat(code_G, np.diff(self.offsets))
 
     def build(
         self,
@@ -193,7 +233,7 @@ class _Assembler:
         if advantage is None:
             advantage = advantages(reward, self.offsets, config)
         extras = {n: self.rows(n, np.float64) for n in self.columns if is_extra(n)}
-        prompts = self.per_group("prompt_id", self.rows("prompt_id", object))
+        prompts = self.per_group("prompt_id")
         return RolloutBatch(
             step=self._step(),
             reward_N=reward,
@@ -256,6 +296,11 @@ class _Assembler:
             return self.rows("one_minus_prob_sq", np.float64) if single else None
         cuts = tokens if outputs is None else offsets_of(given["output_tokens_O"])
         return segment_sum(one_minus_prob_sq(log_prob), cuts)
+
+
+def _run_starts(values: Strings) -> Int:
+    change = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.concatenate(([0], change)) if len(values) else change
 
 
 def _position_in_group(uid: Strings) -> Int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from .errors import TraceError, nearest
+from .errors import TraceError
 from .files import check_new_folder, replacing_folder
-from .importers import IMPORTERS
-from .importers.base import Chunk, ImportOptions, ImportSummary
+from .importers import choose
+from .importers.base import Chunk, Importer, ImportOptions, ImportSummary
 from .importers.lengths import Lengths
 from .importers.rows import Rows
 from .manifest import MANIFEST, Manifest, checked_config
@@ -22,12 +23,14 @@ from .version import __version__
 
 Progress = Callable[[int], None]
 
+MANY_SINGLETONS = 0.95
+
 
 def import_trace(
     source: Path,
     out: Path,
     *,
-    format: str = "flat",
+    format: str = "auto",
     options: ImportOptions | None = None,
     config: Mapping[str, Any] | None = None,
     label: str = "",
@@ -39,7 +42,7 @@ def import_trace(
     Args:
         source: file or folder.
         out: the trace folder; replaced only after success, and only with ``force``.
-        format: key of ``IMPORTERS``.
+        format: key of ``IMPORTERS``, or ``auto``: told by the source's content.
         options: columns, tokenizer, text.
         config: the run's settings for the manifest, by verl's names.
         label: a caution to print beside every result.
@@ -50,47 +53,94 @@ def import_trace(
         TraceError: an unknown format, a missing column, or a value that does not fit; names file,
             line, column, value and remedy.
     """
-    if format not in IMPORTERS:
-        known = ", ".join(IMPORTERS)
-        raise TraceError(f"no format is called '{format}'{nearest(format, IMPORTERS)}: {known}")
     options = options or ImportOptions()
     settings = checked_config(config)
     check_new_folder(out, MANIFEST, force)
+    name, importer = choose(source, format, options)
     summary = ImportSummary()
+    if format == "auto":
+        summary.note(f"Read as {importer.about} (--format {name}).")
+    if options.domains is not None and options.domains.needs_fit:
+        options.domains.fit(_prompts(importer, source, options), summary)
     measure = Lengths(options, summary)
     with (
         replacing_folder(out, MANIFEST, force) as folder,
         tempfile.TemporaryDirectory(prefix=".spool-", dir=folder) as spool,
     ):
-        frames = _normalised(
-            IMPORTERS[format](source, options), options, measure, summary, progress
+        chunks = importer.read(source, options, summary)
+        parts = _spool(_normalised(chunks, options, measure, summary, progress), Path(spool))
+        if options.domains is not None:
+            options.domains.report(summary)
+        writer = TraceWriter(
+            folder,
+            Manifest(
+                writer=f"dfsim {__version__}",
+                source=f"import of {source.name} ({name})",
+                label=label,
+                lengths=summary.lengths,
+                config=checked_config({**summary.config, **settings}),
+            ),
+            at_once=False,
         )
-        parts = _spool(frames, Path(spool))
-        if not parts:
-            raise TraceError(f"{source} holds no row that is not padding; nothing to import")
-        steps = sorted(parts)
-        manifest = Manifest(
-            writer=f"dfsim {__version__}",
-            source=f"import of {source.name} ({format})",
-            label=label,
-            lengths=summary.lengths,
-            config=settings,
-        )
-        writer = TraceWriter(folder, manifest)
-        for step in steps:
+        sizes: Counter[int] = Counter()
+        for step in sorted(parts):
             frame = pl.concat([pl.read_parquet(p) for p in parts[step]], how="diagonal_relaxed")
-            before = frame.height
             try:
-                if "output_idx" in frame.columns:
-                    frame = merge_outputs(frame)
-                summary.outputs += before - frame.height
-                entry = writer.write_step(frame)
+                frame = _whole_step(frame, options.nan_reward, summary)
+                if frame.height:
+                    summary.responses += writer.write_step(frame).responses
+                    sizes.update(frame.group_by("group_uid").len()["len"].to_list())
             except TraceError as error:
                 where = "" if str(error).startswith("step ") else f"step {step}: "
                 raise TraceError(f"{source}, {where}{error}") from None
-            summary.responses += entry.responses
-        summary.steps = len(steps)
+        summary.steps = len(writer.manifest.steps)
+        if summary.steps == 0:
+            raise TraceError(
+                f"{source} holds nothing to import: of {summary.rows} rows {summary.padding} are "
+                f"padding and {summary.dropped} have no finite reward"
+            )
+        writer.publish()
+        _note_sizes(sizes, summary)
     return summary
+
+
+def _prompts(importer: Importer, source: Path, options: ImportOptions) -> Iterator[str]:
+    column = options.columns.get("prompt", "prompt")
+    for chunk in importer.read(source, options, ImportSummary()):
+        if column not in chunk.frame.columns:
+            raise TraceError("domains are told by the prompt; name its text: --map prompt=COLUMN")
+        yield from chunk.frame[column].cast(pl.String).drop_nulls().unique().to_list()
+
+
+def _whole_step(frame: pl.DataFrame, nan_reward: str, summary: ImportSummary) -> pl.DataFrame:
+    """Merge outputs, and drop what has no reward as the user said."""
+    before = frame.height
+    if "output_idx" in frame.columns:
+        frame = merge_outputs(frame)
+    summary.outputs += before - frame.height
+    lacking = frame["reward"].is_nan()
+    if not lacking.any():
+        return frame
+    if nan_reward == "drop-group":
+        lacking = frame["group_uid"].is_in(frame.filter(lacking)["group_uid"].unique().implode())
+    summary.dropped += int(lacking.sum())
+    return frame.filter(~lacking)
+
+
+def _note_sizes(sizes: Counter[int], summary: ImportSummary) -> None:
+    total = sum(sizes.values())
+    singles = sizes[1] / total
+    if singles >= MANY_SINGLETONS and total > 1 and not summary.singletons_said:
+        summary.note(
+            f"{singles:.0%} of the groups hold a single response: does group_uid name the "
+            "trajectory instead of the prompt group? GRPO compares nothing in such groups."
+        )
+    usual, _ = sizes.most_common(1)[0]
+    if usual > 1 and sizes[2 * usual]:
+        summary.note(
+            f"{sizes[2 * usual]} groups hold {2 * usual} responses where {usual} are usual: one "
+            "prompt drawn twice in a step? Give each draw its own group_uid."
+        )
 
 
 def _spool(frames: Iterator[pl.DataFrame], folder: Path) -> dict[int, list[Path]]:

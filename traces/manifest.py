@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -52,8 +52,8 @@ class Manifest:
         writer: the dfsim that wrote it.
         source: where the rows came from, in words.
         label: a caution to print beside every result, or an empty string.
-        lengths: where ``num_tokens`` came from: ``tokens``, ``chars``, ``tokenizer NAME``, or
-            ``None`` where lengths are unknown.
+        lengths: where ``num_tokens`` came from: ``tokens``, ``characters``, ``tokens of FILE``,
+            or ``None`` where lengths are unknown.
         config: the run's settings by verl's names.
         columns: canonical column → type; numeric extras under their own names.
         domains: names of the domains that occur, sorted.
@@ -79,6 +79,10 @@ class Manifest:
             f"{s.step} {s.digest}" for s in sorted(self.steps, key=lambda s: s.step)
         )
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+    def emptied(self) -> Manifest:
+        """The same source and settings, without steps and files."""
+        return replace(self, columns={}, domains=(), steps=(), files={})
 
     @property
     def advantage_config(self) -> AdvantageConfig:

@@ -36,8 +36,6 @@ def _reduce(op: np.ufunc, values: AnyArray, offsets: Int, empty: float) -> AnyAr
 
 def segment_sum(values: AnyArray, offsets: Int) -> AnyArray:
     """Sum of each segment; 0 for an empty one. Depends on the segment's own values alone."""
-    if values.dtype == np.bool_:
-        values = values.astype(np.int64)  # else + would be "or"
     return _reduce(np.add, values, offsets, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .assemble import from_columns
+from .assemble import Runs, from_columns
 from .batch import RolloutBatch, missing_column, one_minus_prob_sq
 from .errors import TraceError
 from .files import temporary
@@ -40,10 +40,11 @@ class TraceWriter:
     Args:
         folder: an existing folder; a trace that is already there is continued.
         manifest: source, label, settings of a new trace.
+        at_once: publish every step as it is written, or all of them with :meth:`publish`.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, manifest: Manifest, *, at_once: bool = True) -> None:
+        self.folder, self._at_once = folder, at_once
         exists = (folder / MANIFEST).exists()
         self.manifest = read_manifest(folder) if exists else manifest
 
@@ -60,34 +61,51 @@ class TraceWriter:
             TraceError: a required column is missing, a value does not fit its column, a response
                 occurs twice, or a column has values for some responses only.
         """
-        frame = _canonical(frame)
-        step = int(frame["step"][0])
-        name, entry = self._write_file(f"step_{step:06d}", frame)
-        tokens = frame["num_tokens"].sum() if "num_tokens" in frame.columns else None
-        written = StepEntry(
-            step=step,
-            file=name,
-            first_row=0,
-            responses=frame.height,
-            groups=frame["group_uid"].n_unique(),
-            tokens=None if tokens is None else int(tokens),
-            digest=content_digest(frame),
-        )
+        return self.write_steps([frame])[0]
+
+    def write_steps(self, frames: Sequence[pl.DataFrame]) -> list[StepEntry]:
+        """Append several steps in one file; otherwise as :meth:`write_step`."""
+        frames = [_canonical(frame) for frame in frames]
+        numbers = [int(frame["step"][0]) for frame in frames]
+        stem = f"step_{numbers[0]:06d}"
+        if len(frames) > 1:
+            stem += f"_{numbers[-1]:06d}"
+        whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
+        name, entry = self._write_file(stem, whole)
+        starts = offsets_of(np.array([len(frame) for frame in frames]))
+        written = [
+            StepEntry(
+                step=step,
+                file=name,
+                first_row=int(start),
+                responses=frame.height,
+                groups=frame["group_uid"].n_unique(),
+                tokens=int(frame["num_tokens"].sum()) if "num_tokens" in frame.columns else None,
+                digest=content_digest(frame),
+            )
+            for step, start, frame in zip(numbers, starts[:-1], frames, strict=True)
+        ]
         old = self.manifest
-        domains = frame["domain"].unique().to_list() if "domain" in frame.columns else []
-        steps = [s for s in old.steps if s.step != step] + [written]
-        files = {s.file: {**old.files, name: entry}[s.file] for s in steps}
+        domains = whole["domain"].drop_nulls().unique().to_list() if "domain" in whole else []
+        steps = [s for s in old.steps if s.step not in numbers] + written
+        known = {**old.files, name: entry}
+        files = {s.file: known[s.file] for s in steps}
         self.manifest = replace(
             old,
-            columns={**old.columns, **{n: str(t) for n, t in frame.schema.items()}},
+            columns={**old.columns, **{n: str(t) for n, t in whole.schema.items()}},
             domains=tuple(sorted({*old.domains, *domains})),
             steps=tuple(sorted(steps, key=lambda s: s.step)),
             files=files,
         )
-        write_manifest(self.folder, self.manifest)
+        if self._at_once:
+            self.publish()
         for replaced in set(old.files) - set(files):
             (self.folder / replaced).unlink(missing_ok=True)
         return written
+
+    def publish(self) -> None:
+        """Make every step written so far visible."""
+        write_manifest(self.folder, self.manifest)
 
     def _write_file(self, stem: str, frame: pl.DataFrame) -> tuple[str, FileEntry]:
         scratch = temporary(self.folder / stem)
@@ -197,7 +215,11 @@ def _batch(frame: pl.DataFrame, names: Iterable[str], where: str, **options: Any
         series = frame[name]
         if isinstance(series.dtype, pl.List):
             columns[name] = _ragged(series)
-        elif series.dtype in (pl.String, pl.Float32, pl.Float64) or series.null_count() == 0:
+        elif series.dtype == pl.String:
+            runs = series.rle().struct
+            values = np.array(runs.field("value").to_list(), dtype=object)
+            columns[name] = Runs(values, runs.field("len").to_numpy().astype(np.int64))
+        elif series.dtype in (pl.Float32, pl.Float64) or series.null_count() == 0:
             columns[name] = series.to_numpy()
     return from_columns(columns, where=where, **options)
 
@@ -251,17 +273,24 @@ class Trace:
             TraceError: a file is missing, changed, or can't be read.
         """
         wanted = list(dict.fromkeys([*REQUIRED, "rollout_idx", *names]))
+        name, frame = "", pl.DataFrame()
         for entry in self.manifest.steps:
-            path = self.path / entry.file
-            self._verify(path)
-            try:
-                scan = pl.scan_parquet(path, glob=False)
-                have = set(scan.collect_schema().names())
-                scan = scan.select(n for n in wanted if n in have)
-                yield entry, scan.slice(entry.first_row, entry.responses).collect()
-            except (pl.exceptions.PolarsError, OSError) as error:
-                line = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise TraceError(f"{path} can't be read ({line}); restore it") from None
+            if entry.file != name:
+                name, frame = entry.file, self._read(self.path / entry.file, wanted)
+            if len(frame) == entry.responses:
+                yield entry, frame
+                continue
+            rows = frame.slice(entry.first_row, entry.responses)
+            yield entry, rows.select(c for c in rows.get_columns() if c.null_count() < len(c))
+
+    def _read(self, path: Path, wanted: Sequence[str]) -> pl.DataFrame:
+        self._verify(path)
+        try:
+            have = pl.read_parquet_schema(path)
+            return pl.read_parquet(path, columns=[n for n in wanted if n in have], glob=False)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise TraceError(f"{path} can't be read ({line}); restore it") from None
 
     def batches(self, names: Iterable[str]) -> Iterator[RolloutBatch]:
         """Yield each step as a ``RolloutBatch`` with the given columns, those it has."""

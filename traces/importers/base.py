@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
 from ..errors import TraceError, nearest
 from ..schema import COLUMNS
 
+if TYPE_CHECKING:
+    from .domains import Domains
+
 CHUNK_ROWS = 50_000
+SAMPLE_ROWS = 200
 PLACE = "__row"
 
 IMPORT_ONLY = {
@@ -22,6 +26,12 @@ IMPORT_ONLY = {
     "response_mask": "1 for trainable response tokens; token lists keep those only",
 }
 """Canonical names that steer the import and are not stored."""
+
+
+NanReward = Literal["fail", "drop-response", "drop-group"]
+NAN_REWARDS: tuple[NanReward, ...] = get_args(NanReward)
+Length = Literal["chars"]
+LENGTHS: tuple[Length, ...] = get_args(Length)
 
 
 @dataclass(frozen=True)
@@ -33,12 +43,22 @@ class ImportOptions:
         tokenizer: ``tokenizer.json`` to measure responses with.
         length: ``chars`` measures responses in characters where no lengths are known.
         keep_text: store prompt and response text.
+        reward_weights: reward column → weight, for formats with several reward functions.
+        group_by: column whose values tell groups apart, where the format does not.
+        group_size: rows a block that is a group, where the format does not say.
+        nan_reward: what to do with a response whose reward is missing, NaN or infinite.
+        domains: gives rows a domain by their prompt.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     tokenizer: Path | None = None
-    length: Literal["chars"] | None = None
+    length: Length | None = None
     keep_text: bool = False
+    reward_weights: Mapping[str, float] = field(default_factory=dict)
+    group_by: str | None = None
+    group_size: int | None = None
+    nan_reward: NanReward = "fail"
+    domains: Domains | None = None
 
     def __post_init__(self) -> None:
         known = {**COLUMNS, **IMPORT_ONLY}
@@ -60,6 +80,9 @@ class ImportSummary:
         responses: responses written.
         steps: steps written.
         lengths: where response lengths came from, or ``None``.
+        dropped: responses dropped for want of a reward.
+        config: settings of the run that the format implies.
+        singletons_said: whether a note says already that groups hold one response.
         notes: sentences about what was inferred.
     """
 
@@ -69,6 +92,9 @@ class ImportSummary:
     responses: int = 0
     steps: int = 0
     lengths: str | None = None
+    dropped: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    singletons_said: bool = False
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -87,6 +113,57 @@ class Chunk:
     def place(self, row: int) -> str:
         """``file:line`` of a row of the frame."""
         return f"{self.path}:{self.frame[PLACE][row]}"
+
+    def with_frame(self, frame: pl.DataFrame) -> Chunk:
+        """The same place with other columns."""
+        return Chunk(self.path, frame)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first rows of a source, to tell its format by."""
+
+    path: Path
+    frame: pl.DataFrame
+
+    @property
+    def columns(self) -> set[str]:
+        """Names of the columns."""
+        return set(self.frame.columns) - {PLACE}
+
+    def text(self, name: str) -> pl.Series:
+        """A column as text."""
+        return self.frame[name].cast(pl.String, strict=False)
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A format.
+
+    Attributes:
+        about: what it is, in words.
+        recognise: whether a sample is of this format.
+        read: yields a source's rows with canonical names where the format has them.
+    """
+
+    about: str
+    recognise: Callable[[Sample], bool]
+    read: Callable[[Path, ImportOptions, ImportSummary], Iterator[Chunk]]
+
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+
+
+def sample_of(source: Path) -> Sample:
+    """Read the first rows of a source.
+
+    Raises:
+        TraceError: nothing there, nothing readable, or no row in it.
+    """
+    for path in source_files(source, SUFFIXES):
+        for chunk in read_chunks(path, SAMPLE_ROWS):
+            return Sample(path, chunk.frame)
+    raise TraceError(f"{source} holds no row; nothing to import")
 
 
 def source_files(source: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -110,27 +187,37 @@ def source_files(source: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def read_chunks(path: Path) -> Iterator[Chunk]:
-    """Read a JSONL or Parquet file a chunk at a time.
+def read_chunks(path: Path, rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+    """Read a JSONL, Parquet or CSV file, ``rows`` at a time.
 
     Raises:
         TraceError: a line is not a JSON object, or the file is not Parquet.
     """
-    yield from (_json_chunks if path.suffix.lower() == ".jsonl" else _parquet_chunks)(path)
+    readers = {".jsonl": _json_chunks, ".csv": _csv_chunks}
+    yield from readers.get(path.suffix.lower(), _parquet_chunks)(path, rows)
 
 
-def _parquet_chunks(path: Path) -> Iterator[Chunk]:
+def _csv_chunks(path: Path, size: int) -> Iterator[Chunk]:
+    try:
+        frame = pl.read_csv(path, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise TraceError(f"{path} can't be read as CSV ({_first_line(error)})") from None
+    for start in range(0, frame.height, size):
+        yield Chunk(path, frame.slice(start, size).with_row_index(PLACE, offset=start + 2))
+
+
+def _parquet_chunks(path: Path, size: int) -> Iterator[Chunk]:
     try:
         scan = pl.scan_parquet(path, glob=False)
         count = scan.select(pl.len()).collect().item()
-        for start in range(0, count, CHUNK_ROWS):
-            frame = scan.slice(start, CHUNK_ROWS).collect()
+        for start in range(0, count, size):
+            frame = scan.slice(start, size).collect()
             yield Chunk(path, frame.with_row_index(PLACE, offset=start + 1))
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise TraceError(f"{path} can't be read as Parquet ({_first_line(error)})") from None
 
 
-def _json_chunks(path: Path) -> Iterator[Chunk]:
+def _json_chunks(path: Path, size: int) -> Iterator[Chunk]:
     rows: list[dict[str, Any]] = []
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -138,7 +225,7 @@ def _json_chunks(path: Path) -> Iterator[Chunk]:
                 if not line.strip():
                     continue
                 rows.append({**_json_object(path, number, line), PLACE: number})
-                if len(rows) == CHUNK_ROWS:
+                if len(rows) == size:
                     yield _json_chunk(path, rows)
                     rows = []
     except (UnicodeDecodeError, OSError) as error:
@@ -152,7 +239,8 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise TraceError(
-            f"{path}:{number} is not JSON ({_first_line(error)}); fix the line"
+            f"{path}:{number} is not JSON ({_first_line(error)}): {line.strip()[:40]!r}; fix or "
+            "remove the line"
         ) from None
     if not isinstance(row, dict):
         raise TraceError(f"{path}:{number} is not a JSON object; each line must be {{…}}")

@@ -1,19 +1,20 @@
-"""``flat``: JSONL or Parquet whose columns are canonical, or named with ``--map``."""
+"""``flat``: JSONL, Parquet or CSV whose columns are canonical, or named with ``--map``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from .base import Chunk, ImportOptions, read_chunks, source_files
+from ..schema import REQUIRED
+from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
 
 
-def read(source: Path, options: ImportOptions) -> Iterator[Chunk]:
-    """Yield the rows of a file, or of a folder's files, as they are.
+def recognise(sample: Sample) -> bool:
+    """Rows have step, group_uid and reward."""
+    return set(REQUIRED) <= sample.columns
 
-    Args:
-        source: a ``.jsonl`` or ``.parquet`` file, or a folder of them.
-        options: unused; canonical names are looked up by the import itself.
-    """
-    for path in source_files(source, (".jsonl", ".parquet")):
+
+def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
+    """Yield the rows of a file, or of a folder's files, as they are."""
+    for path in source_files(source, SUFFIXES):
         yield from read_chunks(path)

@@ -29,6 +29,10 @@ class Rows:
         if self.frame.height == 0:
             return self.frame
         self._leave_out()
+        if self.options.nan_reward != "fail":
+            self._mark_missing_rewards()
+        if self.options.domains is not None:
+            self.frame = self.options.domains(self.frame)
         self._refuse_gaps()
         self._mask_tokens()
         self._collapse_advantage()
@@ -76,6 +80,23 @@ class Rows:
             self.frame = self.frame.filter(real).drop("is_padding")
             self.summary.padding += before - self.frame.height
 
+    def _mark_missing_rewards(self) -> None:
+        """NaN for a reward that is missing or infinite, and 0 for such a response's advantage."""
+        self.frame = self.frame.with_columns(
+            pl.col("reward").cast(pl.String).fill_null("nan").alias("reward")
+            if self.frame.schema["reward"] == pl.String
+            else pl.col("reward").cast(pl.Float64).fill_null(float("nan"))
+        )
+        self._cast("reward")
+        finite = pl.col("reward").is_finite()
+        self.frame = self.frame.with_columns(
+            pl.when(finite).then(pl.col("reward")).otherwise(float("nan")).alias("reward")
+        )
+        if _numeric(self.frame.schema.get("advantage")):
+            self.frame = self.frame.with_columns(
+                pl.when(finite).then(pl.col("advantage")).otherwise(0.0).alias("advantage")
+            )
+
     def _refuse_gaps(self) -> None:
         """Refuse columns with values for some rows only; drop those without any."""
         for name in (*REQUIRED, *WHOLE, *IMPORT_ONLY):
@@ -86,6 +107,8 @@ class Rows:
                 self.frame = self.frame.drop(name)
             elif null.any():
                 required = "every row needs one"
+                if name == "reward":
+                    required += ", or choose --nan-reward drop-response or drop-group"
                 optional = "give every row one, or leave the column out"
                 self._fail(_first(null), name, required if name in REQUIRED else optional)
 
@@ -237,9 +260,12 @@ class Rows:
 
     def _check_values(self) -> None:
         columns = self.frame.columns
-        self._refuse(
-            "reward", ~self.frame["reward"].is_finite(), "drop the row, or give it a finite reward"
-        )
+        if self.options.nan_reward == "fail":
+            self._refuse(
+                "reward",
+                ~self.frame["reward"].is_finite(),
+                "give it a finite reward, or choose --nan-reward drop-response or drop-group",
+            )
         remedy = "give a finite one, or leave the column out: rewards say what it was"
         if "advantage" in columns:
             self._refuse("advantage", ~self.frame["advantage"].is_finite(), remedy)

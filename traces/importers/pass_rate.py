@@ -1,0 +1,62 @@
+"""A pass-rate table: one row a prompt with ``num_correct`` of ``num_samples``, becomes step 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from ..errors import TraceError
+from .base import Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
+
+_NEEDED = ("prompt_id", "num_correct", "num_samples")
+
+
+def recognise(sample: Sample) -> bool:
+    """Rows have prompt_id, num_correct and num_samples."""
+    return set(_NEEDED) <= sample.columns
+
+
+def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
+    """Yield each prompt's samples as a group of binary rewards, the solved ones first.
+
+    Raises:
+        TraceError: a count is missing, negative or above its total, or a prompt occurs twice.
+    """
+    summary.note(
+        "Each row became a group of num_samples binary rewards in step 0; which sample was solved "
+        "is unknown, so rollout_idx means nothing."
+    )
+    for path in source_files(source, (".csv", ".jsonl", ".parquet")):
+        for chunk in read_chunks(path):
+            yield chunk.with_frame(_expand(chunk))
+
+
+def _expand(chunk: Chunk) -> pl.DataFrame:
+    frame = chunk.frame
+    counts = {n: frame[n].cast(pl.Int64, strict=False) for n in _NEEDED[1:]}
+    for name, values in counts.items():
+        bad = values.is_null() | (values < 0).fill_null(True)
+        if name == "num_samples":
+            bad |= (values < 1).fill_null(True)
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            raise TraceError(
+                f"{chunk.place(row)}: column '{name}' holds {frame[name][row]!r}; give a count"
+            )
+    above = counts["num_correct"] > counts["num_samples"]
+    if above.any():
+        row = int(above.arg_max() or 0)
+        raise TraceError(
+            f"{chunk.place(row)}: num_correct {counts['num_correct'][row]} is above num_samples "
+            f"{counts['num_samples'][row]}; a pass rate is at most 100 %"
+        )
+    frame = frame.with_columns(**counts)
+    rows = frame.with_columns(
+        rollout_idx=pl.int_ranges(0, pl.col("num_samples")), group_uid=pl.col("prompt_id").cast(str)
+    ).explode("rollout_idx")
+    return rows.with_columns(
+        step=pl.lit(0),
+        reward=(pl.col("rollout_idx") < pl.col("num_correct")).cast(pl.Float64),
+    ).drop("num_correct", "num_samples")
