@@ -24,7 +24,8 @@ check: $(VENV)/.dev ## style, types, floors
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## ratios of medians, measured in one process
-	$(BIN)/python benchmarks/decide.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/decide.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -104,16 +104,13 @@ def _print_sampling(result: ReplayResult, out: Console) -> None:
     if math.isnan(none.mean):
         out.print(Text(f"effective batch: {none.reason}", style="dim"))
         return
-    sampling = (
-        "" if math.isnan(none.low) else f" (95 % [{_groups(none.low)}, {_groups(none.high)}])"
+    size = _groups(none.mean)
+    if not math.isnan(none.low):
+        size += f" here (95 % [{_groups(none.low)}, {_groups(none.high)}])"
+    text = (
+        f"Effective batch counts live prompt groups of the uniform update, {size}; its bracket is"
     )
-    out.print(
-        Text(
-            "Effective batch counts live prompt groups of the uniform update, "
-            f"{_groups(none.mean)} here{sampling}; its bracket is what the noise model leaves open.\n",
-            style="dim",
-        )
-    )
+    out.print(Text(f"{text} what the noise model leaves open.\n", style="dim"))
 
 
 def print_census(trace: Trace, found: Census, out: Console) -> None:

@@ -72,7 +72,8 @@ def replay(
         scores = Scores(batch)
         decisions = {s.name: s.decide(batch, scores) for s in chosen}
         counts = group_counts(batch.num_groups, resamples, seed, batch.step)
-        sums.add(StepSums(batch, decisions, estimators, mode, reward_tol, len(domains), counts))
+        step = StepSums(batch, decisions, estimators, mode, reward_tol, len(domains))
+        sums.add(step, counts)
         if on_decision is not None:
             on_decision(batch, decisions)
         if progress is not None:

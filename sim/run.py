@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..strategies.base import Strategy
-from ..traces.ragged import Float
+from ..traces.ragged import AnyArray, Float
 from .diagnosis import RunFacts, diagnose, facts_table, step_facts
 from .estimators.base import MISSING, SIGNAL, Estimator
 from .estimators.step import BASELINE, StepSums
 from .result import Estimate, Estimates, StrategyResult
-from .uncertainty import MIN_FUTURE_STEPS, Mean, block_weights, interval, variation
+from .uncertainty import MIN_FUTURE_STEPS, Mean, block_weights, interval, mean_of, variation
 
 PHASES = ("early", "middle", "late")
 
@@ -36,32 +36,30 @@ class RunSums:
         self.strategies, self.estimators, self.domains = strategies, estimators, tuple(domains)
         self.names = [s.name for s in strategies]
         self._planned, self._resamples = steps, resamples
-        shape = (1 + len(domains), 1 + resamples, len(strategies))
-        self._phases = [Mean((len(estimators), *shape)) for _ in PHASES]
-        pooled = [i for i, e in enumerate(estimators) if e.run == "pooled"]
-        self._pooled = {i: len(estimators[i].parts) for i in pooled}
-        self._pooled_sums = {
-            i: np.zeros((len(PHASES), parts, *shape)) for i, parts in self._pooled.items()
+        shape = (1 + len(domains), resamples, len(strategies))
+        self._resampled = [Mean((len(estimators), *shape)) for _ in PHASES]
+        self._pooled = [i for i, e in enumerate(estimators) if e.run == "pooled"]
+        self._pooled_resampled = {
+            i: np.zeros((len(PHASES), len(estimators[i].parts), *shape)) for i in self._pooled
         }
         self._series: list[Float] = []
-        self._pooled_series: dict[int, list[Float]] = {i: [] for i in pooled}
+        self._pooled_series: dict[int, list[Float]] = {i: [] for i in self._pooled}
         self._facts: list[Float] = []
         self._steps: list[int] = []
         self._lacks: set[str] = set()
         self._domain_signal = np.zeros((1 + len(domains), len(strategies)))
 
-    def add(self, step: StepSums) -> None:
-        """Add one step and its resamples."""
+    def add(self, step: StepSums, counts_RG: AnyArray) -> None:
+        """Add one step, and its resamples given how often each holds each group."""
         phase = self._phase(len(self._steps))
-        values = step.values()
-        self._phases[phase].add(values)
-        self._series.append(values[:, :, 0])
+        resampled = step.resampled(counts_RG)
+        self._resampled[phase].add(step.values(resampled))
+        self._series.append(step.values()[:, :, 0])
         for index in self._pooled:
-            shape = values.shape[1:]
-            sums = [np.broadcast_to(step.sums(p), shape) for p in self.estimators[index].parts]
-            self._pooled_sums[index][phase] += sums
-            self._pooled_series[index].append(np.stack(sums)[:, :, 0])
-        self._domain_signal += np.nan_to_num(step.sums(SIGNAL)[:, 0])
+            parts = self.estimators[index].parts
+            self._pooled_resampled[index][phase] += [resampled(p) for p in parts]
+            self._pooled_series[index].append(np.stack([step.logged(p)[:, 0] for p in parts]))
+        self._domain_signal += np.nan_to_num(step.logged(SIGNAL)[:, 0])
         self._facts.append(step_facts(step.weighted))
         self._steps.append(step.batch.step)
         self._lacks |= step.lacking()
@@ -126,28 +124,26 @@ class RunSums:
 
     def _estimates(self, phases: list[int], seed: int) -> list[list[Estimates]]:
         """Estimates by scope and strategy over the given phases."""
-        mean = Mean(self._phases[0].total.shape)
-        for p in phases:
-            mean += self._phases[p]
-        values = mean.mean()
         inside = [i for i in range(len(self._steps)) if self._phase(i) in phases]
+        series = np.array([self._series[i] for i in inside])
+        resampled = sum((self._resampled[p] for p in phases), Mean(self._resampled[0].total.shape))
+        logged, spread = mean_of(series), resampled.mean()
         for index, estimator in enumerate(self.estimators):
             if estimator.run == "cv":
-                values[index] = np.nan
-                series = np.array([self._series[i][index] for i in inside])
-                values[index, :, 0] = variation(series, np.ones((1, len(inside))))[0]
+                logged[index] = variation(series[:, index], np.ones((1, len(inside))))[0]
             elif estimator.run == "pooled":
-                parts = self._pooled_sums[index][phases].sum(axis=0)
-                values[index] = estimator.value(*parts)
-        low, high = interval(values[:, :, 1:], axis=2)
+                parts = np.array([self._pooled_series[index][i] for i in inside])
+                logged[index] = estimator.value(*parts.sum(axis=0))
+                spread[index] = estimator.value(*self._pooled_resampled[index][phases].sum(axis=0))
+        low, high = interval(spread, axis=2)
         future_low, future_high = self._future(inside, seed)
-        nan = np.array([~np.isfinite(self._series[i]) for i in inside]).sum(axis=0)
+        nan = (~np.isfinite(series)).sum(axis=0)
         return [
             [
                 {
                     e.name: self._estimate(
                         e,
-                        float(values[i, scope, 0, k]),
+                        float(logged[i, scope, k]),
                         (float(low[i, scope, k]), float(high[i, scope, k])),
                         (float(future_low[i, scope, k]), float(future_high[i, scope, k])),
                         len(inside),

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..traces.ragged import Float
+from ..traces.ragged import AnyArray, Float
 
 LEVEL = 0.95
 MIN_FUTURE_STEPS = 12
 
 
-def group_counts(groups: int, resamples: int, seed: int, step: int) -> Float:
+def group_counts(groups: int, resamples: int, seed: int, step: int) -> NDArray[np.float32]:
     """How often each resample (R) holds each group (G) of a step: a bootstrap of whole groups."""
     rng = np.random.default_rng((seed, step % 2**63))
-    drawn = rng.integers(0, groups, (resamples, groups))
-    drawn += np.arange(resamples)[:, None] * groups
+    drawn = rng.integers(0, groups, (resamples, groups), dtype=np.int32)
+    drawn += (np.arange(resamples, dtype=np.int32) * groups)[:, None]
     flat = np.bincount(drawn.ravel(), minlength=resamples * groups)
-    return flat.reshape(resamples, groups).astype(np.float64)
+    return flat.reshape(resamples, groups).astype(np.float32)
 
 
 def block_weights(steps: int, resamples: int, seed: int) -> Float | None:
@@ -58,20 +59,27 @@ class Mean:
         self.total = np.zeros(shape)
         self.count = np.zeros(shape, dtype=np.int32)
 
-    def add(self, values: Float) -> None:
+    def add(self, values: AnyArray) -> None:
         """Add one step's values."""
         known = np.isfinite(values)
         np.add(self.total, values, out=self.total, where=known)
         self.count += known
 
-    def __iadd__(self, other: Mean) -> Mean:
-        self.total += other.total
-        self.count += other.count
-        return self
+    def __add__(self, other: Mean) -> Mean:
+        both = Mean(self.total.shape)
+        both.total = self.total + other.total
+        both.count = self.count + other.count
+        return both
 
     def mean(self) -> Float:
         """Mean; NaN where no step has a value."""
         return _divide(self.total, self.count)
+
+
+def mean_of(series: Float) -> Float:
+    """Mean over the steps (S, …), NaN steps left out."""
+    known = np.isfinite(series)
+    return _divide(np.where(known, series, 0.0).sum(axis=0), known.sum(axis=0))
 
 
 def variation(values: Float, weights: Float) -> Float:

@@ -212,6 +212,8 @@ class RolloutBatch:
     def _duplicate_rank(self) -> Int:
         assert self.prompt_id_G is not None
         rank = np.zeros(self.num_groups, dtype=np.int64)
+        if len(set(self.prompt_id_G)) == self.num_groups:
+            return rank
         groups_of: dict[str, list[int]] = {}
         for group, prompt in enumerate(self.prompt_id_G):
             groups_of.setdefault(prompt, []).append(group)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from ...strategies.base import Decision
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float, Int
+from ...traces.ragged import AnyArray, Float, Int
 from ..aggregation import LossAggMode
 from ..terms import StepTerms, Weighted
 from .base import MISSING, Estimator, Part
@@ -20,7 +21,7 @@ BASELINE = "none"
 class StepSums:
     """Parts of one step for K decisions, summed over its groups, each domain's, and resamples.
 
-    Scope 0 is the step, scope 1+d domain d; row 0 the step as logged, then R resamples.
+    Scope 0 is the step, scope 1+d domain d.
 
     Args:
         batch: the step.
@@ -29,7 +30,6 @@ class StepSums:
         mode: verl's loss aggregation.
         reward_tol: rewards closer than this are one value.
         domains: D, or 0 for the step alone.
-        counts_RG: how often each of R resamples holds each group.
     """
 
     def __init__(
@@ -40,67 +40,78 @@ class StepSums:
         mode: LossAggMode,
         reward_tol: float,
         domains: int = 0,
-        counts_RG: Float | None = None,
     ) -> None:
         self.batch, self.estimators, self.mode = batch, estimators, mode
-        self.terms = StepTerms(batch, mode, reward_tol)
-        self.weighted = Weighted(self.terms, list(decisions.values()))
-        self._uniform = Weighted(self.terms, [Decision(np.ones(batch.num_responses))])
-        self._counts = np.zeros((0, batch.num_groups)) if counts_RG is None else counts_RG
+        terms = StepTerms(batch, mode, reward_tol)
+        self.weighted = Weighted(terms, list(decisions.values()))
+        self._uniform = Weighted(terms, [Decision(np.ones(batch.num_responses))])
         self._scopes = 1 + domains
-        self._cuts = np.array([0, batch.num_groups])
+        self._cuts: list[int] = [0, batch.num_groups]
         self._order: slice | Int = slice(None)
         self._split = domains > 0 and batch.domain_G is not None
         if self._split and batch.domain_G is not None:
             self._order = np.argsort(batch.domain_G, kind="stable")
             sizes = np.bincount(batch.domain_G, minlength=domains)
-            self._cuts = np.concatenate(([0], np.cumsum(sizes)))
+            self._cuts = [0, *np.cumsum(sizes).tolist()]
 
-    def values(self) -> Float:
-        """Value of every estimator (E, 1+D, 1+R, K)."""
+    def values(self, sums: PartSums | None = None) -> Float:
+        """Value of every estimator (E, 1+D, rows, K), by default of the step as logged (1 row)."""
+        sums = self.logged if sums is None else sums
         lacking = self.lacking()
-        shape = (self._scopes, 1 + len(self._counts), len(self.weighted.decisions))
-        out = np.full((len(self.estimators), *shape), np.nan)
+        shape = (len(self.estimators), self._scopes, sums.rows, len(self.weighted.decisions))
+        out = np.full(shape, np.nan, dtype=sums.dtype)
         for index, estimator in enumerate(self.estimators):
             if not lacking.isdisjoint(estimator.needs):
                 continue
-            if any(p.largest for p in estimator.parts):
-                out[index, :, :1] = estimator.value(*(self._largest(p) for p in estimator.parts))
-            else:
+            if not any(p.largest for p in estimator.parts):
                 inside = estimator.domain_parts or estimator.parts
                 pairs = zip(estimator.parts, inside, strict=True)
-                out[index] = estimator.value(*(self.sums(p, d) for p, d in pairs))
+                out[index] = estimator.value(*(sums(p, d) for p, d in pairs))
+            elif sums is self.logged:
+                out[index] = estimator.value(*(self._largest(p) for p in estimator.parts))
         return out
 
-    def sums(self, part: Part, inside: Part | None = None) -> Float:
-        """Sums of a part (1+D, 1+R, K or 1); ``inside`` replaces it in the domains' scopes."""
-        found = self._sums[part]
-        if inside is None or inside is part:
-            return found
-        return np.concatenate((found[:1], self._sums[inside][1:]))
+    @cached_property
+    def logged(self) -> PartSums:
+        """Sums over the step as logged: one row."""
+        pieces = [self._stacked[:, a:b].sum(axis=1)[None] for a, b in pairwise(self._cuts)]
+        return self._part_sums(pieces)
+
+    def resampled(self, counts_RG: AnyArray) -> PartSums:
+        """Sums over R resamples, given how often each holds each group.
+
+        One matrix product a domain serves every part, in the counts' precision: float32 is ample
+        for intervals.
+        """
+        stacked = self._stacked.astype(counts_RG.dtype, copy=False)
+        with np.errstate(invalid="ignore"):
+            pieces = [counts_RG[:, a:b] @ stacked[:, a:b].T for a, b in pairwise(self._cuts)]
+        return self._part_sums(pieces)
+
+    def _part_sums(self, pieces: list[AnyArray]) -> PartSums:
+        every = np.full((self._scopes, *pieces[0].shape), np.nan, dtype=pieces[0].dtype)
+        every[0] = np.add.reduce(pieces)
+        if self._split:
+            every[1:] = pieces
+        split = np.split(every, self._part_cuts, axis=2)
+        return PartSums(dict(zip(self._parts, split, strict=True)))
 
     @cached_property
     def _parts(self) -> tuple[Part, ...]:
         used = (p for e in self.estimators for p in (*e.parts, *(e.domain_parts or ())))
-        return tuple(dict.fromkeys(used))
+        return tuple(p for p in dict.fromkeys(used) if not p.largest)
 
     @cached_property
-    def _sums(self) -> dict[Part, Float]:
-        """All sums at once: one matrix product a domain serves every part and resample."""
-        tables = [p.of(self._uniform if p.baseline else self.weighted) for p in self._parts]
-        stacked = np.concatenate(tables)[:, self._order]
-        pieces = []
-        for start, end in zip(self._cuts[:-1], self._cuts[1:], strict=True):
-            columns = stacked[:, start:end]
-            with np.errstate(invalid="ignore"):
-                resampled = self._counts[:, start:end] @ columns.T
-            pieces.append(np.concatenate((columns.sum(axis=1)[None], resampled)))
-        every = np.full((self._scopes, *pieces[0].shape), np.nan)
-        every[0] = np.add.reduce(pieces)
-        if self._split:
-            every[1:] = pieces
-        cuts = np.cumsum([len(t) for t in tables])[:-1]
-        return dict(zip(self._parts, np.split(every, cuts, axis=2), strict=True))
+    def _tables(self) -> list[Float]:
+        return [p.of(self._uniform if p.baseline else self.weighted) for p in self._parts]
+
+    @cached_property
+    def _part_cuts(self) -> Int:
+        return np.cumsum([len(t) for t in self._tables])[:-1]
+
+    @cached_property
+    def _stacked(self) -> Float:
+        return np.concatenate(self._tables)[:, self._order]
 
     def _largest(self, part: Part) -> Float:
         """Maximum over the groups of each scope (1+D, 1, K); NaN where a scope has none."""
@@ -108,9 +119,9 @@ class StepSums:
         found = np.full((self._scopes, 1, len(table)), np.nan)
         found[0, 0] = table.max(axis=1)
         if self._split:
-            for scope, (start, end) in enumerate(zip(self._cuts[:-1], self._cuts[1:], strict=True)):
+            for scope, (start, end) in enumerate(pairwise(self._cuts), start=1):
                 if end > start:
-                    found[1 + scope, 0] = table[:, start:end].max(axis=1)
+                    found[scope, 0] = table[:, start:end].max(axis=1)
         return found
 
     def lacking(self) -> set[str]:
@@ -123,3 +134,19 @@ class StepSums:
         }
         assert lacking.keys() == MISSING.keys()
         return {name for name, absent in lacking.items() if absent}
+
+
+class PartSums:
+    """Sums of every part: (1+D, rows, K or 1)."""
+
+    def __init__(self, sums: Mapping[Part, AnyArray]) -> None:
+        self._sums = sums
+        first = next(iter(sums.values()))
+        self.rows, self.dtype = first.shape[1], first.dtype
+
+    def __call__(self, part: Part, inside: Part | None = None) -> AnyArray:
+        """Sums of a part; ``inside`` replaces it in the domains' scopes."""
+        found = self._sums[part]
+        if inside is None or inside is part:
+            return found
+        return np.concatenate((found[:1], self._sums[inside][1:]))
