@@ -29,6 +29,7 @@ bench: $(VENV)/.dev ## ratios of medians, measured in one process
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade "pip>=25"
 
 $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable .
