@@ -211,14 +211,20 @@ def _ragged(series: pl.Series) -> tuple[Any, Any]:
 
 def _batch(frame: pl.DataFrame, names: Iterable[str], where: str, **options: Any) -> RolloutBatch:
     columns: dict[str, Any] = {}
+    texts = [name for name in names if frame.schema[name] == pl.String]
+    runs = frame.select(
+        pl.col(name).rle().struct.field(part).implode().alias(f"{name}:{part}")
+        for name in texts
+        for part in ("value", "len")
+    )
     for name in names:
         series = frame[name]
-        if isinstance(series.dtype, pl.List):
+        if name in texts:
+            values, lengths = (runs[f"{name}:{part}"][0] for part in ("value", "len"))
+            held = np.array(values.to_list(), dtype=object)
+            columns[name] = Runs(held, lengths.to_numpy().astype(np.int64))
+        elif isinstance(series.dtype, pl.List):
             columns[name] = _ragged(series)
-        elif series.dtype == pl.String:
-            runs = series.rle().struct
-            values = np.array(runs.field("value").to_list(), dtype=object)
-            columns[name] = Runs(values, runs.field("len").to_numpy().astype(np.int64))
         elif series.dtype in (pl.Float32, pl.Float64) or series.null_count() == 0:
             columns[name] = series.to_numpy()
     return from_columns(columns, where=where, **options)

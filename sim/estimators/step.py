@@ -43,8 +43,10 @@ class StepSums:
     ) -> None:
         self.batch, self.estimators, self.mode = batch, estimators, mode
         terms = StepTerms(batch, mode, reward_tol)
-        self.weighted = Weighted(terms, list(decisions.values()))
-        self._uniform = Weighted(terms, [Decision(np.ones(batch.num_responses))])
+        chosen = dict(decisions)
+        chosen.setdefault(BASELINE, Decision(np.ones(batch.num_responses)))
+        self.weighted = Weighted(terms, list(chosen.values()))
+        self._count, self._baseline = len(decisions), list(chosen).index(BASELINE)
         self._scopes = 1 + domains
         self._cuts: list[int] = [0, batch.num_groups]
         self._order: slice | Int = slice(None)
@@ -58,7 +60,7 @@ class StepSums:
         """Value of every estimator (E, 1+D, rows, K), by default of the step as logged (1 row)."""
         sums = self.logged if sums is None else sums
         lacking = self.lacking()
-        shape = (len(self.estimators), self._scopes, sums.rows, len(self.weighted.decisions))
+        shape = (len(self.estimators), self._scopes, sums.rows, self._count)
         out = np.full(shape, np.nan, dtype=sums.dtype)
         for index, estimator in enumerate(self.estimators):
             if not lacking.isdisjoint(estimator.needs):
@@ -103,7 +105,14 @@ class StepSums:
 
     @cached_property
     def _tables(self) -> list[Float]:
-        return [p.of(self._uniform if p.baseline else self.weighted) for p in self._parts]
+        return [self._table(part) for part in self._parts]
+
+    def _table(self, part: Part) -> Float:
+        """Values of a part (K, G), of the baseline's alone (1, G)."""
+        found = part.of(self.weighted)
+        if not part.baseline:
+            return found[: self._count]
+        return found[self._baseline][None] if len(found) > 1 else found
 
     @cached_property
     def _part_cuts(self) -> Int:
@@ -115,7 +124,7 @@ class StepSums:
 
     def _largest(self, part: Part) -> Float:
         """Maximum over the groups of each scope (1+D, 1, K); NaN where a scope has none."""
-        table = part.of(self.weighted)[:, self._order]
+        table = self._table(part)[:, self._order]
         found = np.full((self._scopes, 1, len(table)), np.nan)
         found[0, 0] = table.max(axis=1)
         if self._split:
