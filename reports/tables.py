@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -76,19 +77,25 @@ def print_replay(result: ReplayResult, out: Console) -> None:
     out.print(table)
     out.print()
     _print_sampling(result, out)
+    for name, strategy in result.strategies.items():
+        if name != "none":
+            _print_findings(strategy, out)
+    out.print()
+    _print_notes(result.notes, out)
+
+
+def _print_findings(strategy: StrategyResult, out: Console) -> None:
+    heading = Text(strategy.name, style="bold")
+    if not strategy.diagnosis:
+        heading.append("  no finding", style="not bold")
+    out.print(heading)
     findings = Table.grid(padding=(0, 2))
     findings.add_column(no_wrap=True)
     findings.add_column()
-    for name, strategy in result.strategies.items():
-        if name != "none":
-            what = "" if strategy.diagnosis else "no finding"
-            findings.add_row(Text(name, style="bold"), what)
-        for finding in strategy.diagnosis:
-            findings.add_row(Text(f"  {finding.name}", style="yellow"), Text(finding.message))
+    for finding in strategy.diagnosis:
+        findings.add_row(Text(f"  {finding.name}", style="yellow"), Text(finding.message))
     if findings.row_count:
         out.print(findings)
-    out.print()
-    _print_notes(result.notes, out)
 
 
 def _print_notes(notes: Iterable[str], out: Console) -> None:
@@ -110,7 +117,15 @@ def _print_sampling(result: ReplayResult, out: Console) -> None:
     text = (
         f"Effective batch counts live prompt groups of the uniform update, {size}; its bracket is"
     )
-    out.print(Text(f"{text} what the noise model leaves open.\n", style="dim"))
+    out.print(Text(f"{text} what the noise model leaves open.", style="dim"))
+    sizes = [
+        f"{name} {_groups(s.per_update['effective_batch'])}"
+        for name, s in result.strategies.items()
+        if s.per_update is not None
+    ]
+    if sizes:
+        out.print(Text(f"Per optimizer update: {', '.join(sizes)}.", style="dim"))
+    out.print()
 
 
 def print_census(trace: Trace, found: Census, out: Console) -> None:
@@ -197,25 +212,22 @@ def _precision(found: Census) -> str:
 
 def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
     """Print the catalog; ``reasons`` says which presets a trace can't run, and why."""
-    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="bold")
-    for name in ("strategy", "kind", "reads", "what it keeps or weighs"):
-        table.add_column(name, no_wrap=name == "strategy")
-    if reasons is not None:
-        table.add_column("runs here")
     for name, preset in PRESETS.items():
         strategy = build(name)
         reads = ", ".join((preset.scorer, *strategy.columns))
-        params = "\n".join(
-            f"{p.name}={p.default}  {p.range}  {p.help}" for p in preset_parameters(preset).values()
-        )
-        about = Text(f"{preset.summary} ({preset.source})")
-        if params:
-            about.append(f"\n{params}", style="dim")
-        cells: list[str | Text] = [name, strategy.kind, reads, about]
+        heading = Text(name, style="bold")
+        heading.append(f"  {strategy.kind}, reads {reads}; {preset.source}", style="not bold dim")
+        out.print(heading)
+        lines = [preset.summary]
         if reasons is not None:
-            cells.append(reasons.get(name, "yes"))
-        table.add_row(*cells)
-    out.print(table)
+            lines.append(f"can't run here: {reasons[name]}" if name in reasons else "runs here")
+        for line in lines:
+            out.print(Padding(Text(line), (0, 0, 0, 2)))
+        table = Table.grid(padding=(0, 2))
+        for p in preset_parameters(preset).values():
+            table.add_row(f"    {p.name}={p.default}", Text(p.range), Text(p.help, style="dim"))
+        if table.row_count:
+            out.print(table)
 
 
 def print_import(

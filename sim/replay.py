@@ -152,8 +152,8 @@ def _notes(
         )
     if sums.updates > 1:
         notes.append(
-            f"One rollout step is {sums.updates:.3g} optimizer updates: an update's effective "
-            "batch is the step's divided by that."
+            f"One rollout step is {sums.updates:.3g} optimizer updates an epoch: an update's "
+            "effective batch is the step's divided by that."
         )
     if "prompt_id" not in columns and any("prompt_id" in s.optional_columns for s in strategies):
         notes.append(

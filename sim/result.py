@@ -61,7 +61,19 @@ Estimates = Mapping[str, Estimate]
 
 @dataclass(frozen=True)
 class StrategyResult:
-    """One strategy on one trace."""
+    """One strategy on one trace.
+
+    Attributes:
+        name: as the user wrote it.
+        kind: ``baseline``, ``select`` or ``reweight``.
+        params: every parameter with its value.
+        estimates: estimator → estimate over the run.
+        by_domain: the same per domain.
+        by_phase: the same per third of the run.
+        diagnosis: findings, most drastic first.
+        per_update: effective batch and its bracket per optimizer update, where a rollout step is
+            known to be more than one; else ``None``.
+    """
 
     name: str
     kind: str
@@ -70,6 +82,7 @@ class StrategyResult:
     by_domain: Mapping[str, Estimates] = field(default_factory=dict)
     by_phase: Mapping[str, Estimates] = field(default_factory=dict)
     diagnosis: Sequence[Diagnosis] = ()
+    per_update: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -83,6 +96,11 @@ class StrategyResult:
             "by_domain": {d: records(e) for d, e in self.by_domain.items()},
             "by_phase": {p: records(e) for p, e in self.by_phase.items()},
             "diagnosis": [d.to_dict() for d in self.diagnosis],
+            **(
+                {}
+                if self.per_update is None
+                else {"per_update": {n: plain(v) for n, v in self.per_update.items()}}
+            ),
         }
 
 

@@ -97,12 +97,19 @@ class RunSums:
                 params=strategy.params,
                 estimates=estimates,
                 by_domain={d: whole[1 + i][k] for i, d in enumerate(self.domains)},
+                per_update=self._per_update(estimates),
                 by_phase={name: values[0][k] for name, values in phases.items()},
                 diagnosis=[]
                 if strategy.name == BASELINE
                 else diagnose(self._run_facts(k, estimates, whole[0][0], optimizer)),
             )
         return found
+
+    def _per_update(self, estimates: Estimates) -> dict[str, float] | None:
+        names = ("effective_batch", "effective_batch_low", "effective_batch_high")
+        if not self.updates > 1:
+            return None
+        return {name: estimates[name].mean / self.updates for name in names}
 
     def _run_facts(
         self, k: int, estimates: Estimates, baseline: Estimates, optimizer: str | None

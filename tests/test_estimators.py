@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from rows import decision_of, rows_of
 
 from dfsim.sim.aggregation import LOSS_AGG_MODES
 from dfsim.sim.estimators import CATALOG, estimate_step
 from dfsim.sim.estimators.step import StepSums
+from dfsim.sim.replay import replay
 from dfsim.strategies.base import Decision
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.assemble import from_columns
+from dfsim.traces.manifest import Manifest
+from dfsim.traces.store import Trace, TraceWriter
 from dfsim.traces.synthetic import exact_step, random_step
 from reference import estimators_slow as slow
 
@@ -184,3 +188,18 @@ def test_without_log_probs_or_lengths_numbers_are_nan():
     assert math.isnan(got["energy_scale_low"])
     assert math.isnan(got["num_tokens"])
     assert got["effective_batch"] == pytest.approx(1)
+
+
+def test_two_mini_batches_are_two_updates_and_halve_the_batch(tmp_path):
+    rng = np.random.default_rng(3)
+    columns = with_outputs(exact_step([2, 1, 3], 4), rng)
+    frame = pl.DataFrame(
+        {n: c for n, c in columns.items() if not isinstance(c, tuple)}
+    ).with_columns(
+        pl.Series(name, np.split(np.array(columns[name][0]), np.cumsum(columns[name][1])[:-1]))
+        for name in ("output_tokens", "mini_batch", "old_log_probs")
+    )
+    TraceWriter(tmp_path, Manifest("test")).write_step(frame)
+    none = replay(Trace(tmp_path), ["none"], resamples=2).strategies["none"]
+    assert none.estimates["updates_per_step"].mean == 2
+    assert none.per_update["effective_batch"] == pytest.approx(3 / 2)

@@ -74,7 +74,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the content, whatever the file layout and row order: 16 hex digits."""
+        """Digest of the rows, whatever their files and order: 16 hex digits. Settings stay out."""
         content = "\n".join(
             f"{s.step} {s.digest}" for s in sorted(self.steps, key=lambda s: s.step)
         )

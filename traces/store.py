@@ -67,6 +67,8 @@ class TraceWriter:
         """Append several steps in one file; otherwise as :meth:`write_step`."""
         frames = [_canonical(frame) for frame in frames]
         numbers = [int(frame["step"][0]) for frame in frames]
+        if len(set(numbers)) < len(numbers):
+            raise TraceError(f"steps {numbers} hold one twice; write it once")
         stem = f"step_{numbers[0]:06d}"
         if len(frames) > 1:
             stem += f"_{numbers[-1]:06d}"
@@ -200,8 +202,11 @@ def content_digest(frame: pl.DataFrame) -> str:
 
 
 def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _ragged(series: pl.Series) -> tuple[Any, Any]:

@@ -68,7 +68,8 @@ class StepSums:
             if not any(p.largest for p in estimator.parts):
                 inside = estimator.domain_parts or estimator.parts
                 pairs = zip(estimator.parts, inside, strict=True)
-                out[index] = estimator.value(*(sums(p, d) for p, d in pairs))
+                with np.errstate(over="ignore"):  # float32 has an end
+                    out[index] = estimator.value(*(sums(p, d) for p, d in pairs))
             elif sums is self.logged:
                 out[index] = estimator.value(*(self._largest(p) for p in estimator.parts))
         return out
