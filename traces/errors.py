@@ -9,6 +9,9 @@ from collections.abc import Iterable
 class DfsimError(ValueError):
     """Base of every error that a user causes; the command line prints it as one line, exit 2."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))  # names in a file may hold line breaks
+
 
 class TraceError(DfsimError):
     """A trace, or a file to import, is missing something or holds what it must not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from .errors import TraceError
 from .files import check_new_folder, replacing_folder
 from .importers import choose
 from .importers.base import Chunk, Importer, ImportOptions, ImportSummary
+from .importers.domains import prompt_texts
 from .importers.lengths import Lengths
 from .importers.rows import Rows
 from .manifest import MANIFEST, Manifest, checked_config
@@ -57,16 +59,18 @@ def import_trace(
     settings = checked_config(config)
     check_new_folder(out, MANIFEST, force)
     name, importer = choose(source, format, options)
+    importer.refuse_unused(options)
     summary = ImportSummary()
     if format == "auto":
         summary.note(f"Read as {importer.about} (--format {name}).")
-    if options.domains is not None and options.domains.needs_fit:
-        options.domains.fit(_prompts(importer, source, options), summary)
     measure = Lengths(options, summary)
     with (
+        _as_refusals(source, importer),
         replacing_folder(out, MANIFEST, force) as folder,
         tempfile.TemporaryDirectory(prefix=".spool-", dir=folder) as spool,
     ):
+        if options.domains is not None and options.domains.needs_fit:
+            options.domains.fit(_prompts(importer, source, options), summary)
         chunks = importer.read(source, options, summary)
         parts = _spool(_normalised(chunks, options, measure, summary, progress), Path(spool))
         if options.domains is not None:
@@ -104,12 +108,22 @@ def import_trace(
     return summary
 
 
+@contextlib.contextmanager
+def _as_refusals(source: Path, importer: Importer) -> Iterator[None]:
+    """Refuse values that no check foresaw and Polars can't handle."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TraceError(f"{source} can't be read as {importer.about} ({line})") from None
+
+
 def _prompts(importer: Importer, source: Path, options: ImportOptions) -> Iterator[str]:
     column = options.columns.get("prompt", "prompt")
     for chunk in importer.read(source, options, ImportSummary()):
         if column not in chunk.frame.columns:
             raise TraceError("domains are told by the prompt; name its text: --map prompt=COLUMN")
-        yield from chunk.frame[column].cast(pl.String).drop_nulls().unique().to_list()
+        yield from (t for t in prompt_texts(chunk.frame[column]) if t.strip())  # no padding
 
 
 def _whole_step(frame: pl.DataFrame, nan_reward: str, summary: ImportSummary) -> pl.DataFrame:
@@ -123,6 +137,15 @@ def _whole_step(frame: pl.DataFrame, nan_reward: str, summary: ImportSummary) ->
         return frame
     if nan_reward == "drop-group":
         lacking = frame["group_uid"].is_in(frame.filter(lacking)["group_uid"].unique().implode())
+    else:
+        alone = (pl.col("reward").is_not_nan().sum() == 1) & (pl.len() > 1)
+        left = frame.select(alone.over("group_uid")).to_series()
+        if (left & ~lacking).any():
+            summary.note(
+                "Where --nan-reward left one response of a group, that one was dropped too: alone "
+                "it has nothing to be compared with, and its raw reward would pass as an advantage."
+            )
+        lacking |= left
     summary.dropped += int(lacking.sum())
     return frame.filter(~lacking)
 

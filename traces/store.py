@@ -325,10 +325,15 @@ class Trace:
             return
         entry = self.manifest.files.get(path.name)
         if entry is None or not path.is_file():
-            raise TraceError(f"{path} is missing from the trace; restore it or re-import")
+            raise self._broken(path, "is missing from the trace")
         if path.stat().st_size != entry.size or _sha256(path) != entry.sha256:
-            raise TraceError(f"{path} was changed after dfsim wrote it; restore it or re-import")
+            raise self._broken(path, "was changed after dfsim wrote it")
         self._verified.add(path.name)
+
+    def _broken(self, path: Path, what: str) -> TraceError:
+        if read_manifest(self.path) != self.manifest:
+            return TraceError(f"{path} was replaced while the trace was read; run it again")
+        return TraceError(f"{path} {what}; restore it or re-import")
 
 
 def open_trace(path: str | Path) -> Trace:

@@ -68,7 +68,7 @@ class StepSums:
             if not any(p.largest for p in estimator.parts):
                 inside = estimator.domain_parts or estimator.parts
                 pairs = zip(estimator.parts, inside, strict=True)
-                with np.errstate(over="ignore"):  # float32 has an end
+                with np.errstate(over="ignore", invalid="ignore"):  # float32 has an end
                     out[index] = estimator.value(*(sums(p, d) for p, d in pairs))
             elif sums is self.logged:
                 out[index] = estimator.value(*(self._largest(p) for p in estimator.parts))
@@ -86,8 +86,8 @@ class StepSums:
         One matrix product a domain serves every part, in the counts' precision: float32 is ample
         for intervals.
         """
-        stacked = self._stacked.astype(counts_RG.dtype, copy=False)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            stacked = self._stacked.astype(counts_RG.dtype, copy=False)
             pieces = [counts_RG[:, a:b] @ stacked[:, a:b].T for a, b in pairwise(self._cuts)]
         return self._part_sums(pieces)
 

@@ -16,8 +16,10 @@ from .recognise import explain, explain_file
 IMPORTERS: dict[str, Importer] = {
     "flat": Importer("rows with step, group_uid, reward", flat.recognise, flat.read),
     "verl": Importer("a verl v1 rollout_data_dir", verl.recognise_v1, verl.read_v1),
-    "verl-v0": Importer("a verl v0 rollout_data_dir", verl.recognise_v0, verl.read_v0),
-    "trl": Importer("TRL completions", trl.recognise, trl.read),
+    "verl-v0": Importer(
+        "a verl v0 rollout_data_dir", verl.recognise_v0, verl.read_v0, ("group_by", "group_size")
+    ),
+    "trl": Importer("TRL completions", trl.recognise, trl.read, ("reward_weights", "group_size")),
     "pass-rate": Importer("a pass-rate table", pass_rate.recognise, pass_rate.read),
 }
 

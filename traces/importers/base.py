@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import polars as pl
 
 from ..errors import TraceError, nearest
 from ..schema import COLUMNS
-
-if TYPE_CHECKING:
-    from .domains import Domains
 
 CHUNK_ROWS = 50_000
 SAMPLE_ROWS = 200
@@ -32,6 +30,27 @@ NanReward = Literal["fail", "drop-response", "drop-group"]
 NAN_REWARDS: tuple[NanReward, ...] = get_args(NanReward)
 Length = Literal["chars"]
 LENGTHS: tuple[Length, ...] = get_args(Length)
+
+
+class GivesDomains(Protocol):
+    """Adds the column ``domain`` to rows, by their prompts (see ``domains``)."""
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether all prompts must be seen first."""
+        ...
+
+    def fit(self, prompts: Iterable[str], summary: ImportSummary) -> None:
+        """See all prompts."""
+        ...
+
+    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add the column."""
+        ...
+
+    def report(self, summary: ImportSummary) -> None:
+        """Say how well it worked."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +77,7 @@ class ImportOptions:
     group_by: str | None = None
     group_size: int | None = None
     nan_reward: NanReward = "fail"
-    domains: Domains | None = None
+    domains: GivesDomains | None = None
 
     def __post_init__(self) -> None:
         known = {**COLUMNS, **IMPORT_ONLY}
@@ -132,8 +151,11 @@ class Sample:
         return set(self.frame.columns) - {PLACE}
 
     def text(self, name: str) -> pl.Series:
-        """A column as text."""
-        return self.frame[name].cast(pl.String, strict=False)
+        """A column as text; empty where it holds lists or structs."""
+        series = self.frame[name]
+        if series.dtype.is_nested():
+            return pl.repeat("", len(series), dtype=pl.String, eager=True)
+        return series.cast(pl.String, strict=False)
 
 
 @dataclass(frozen=True)
@@ -144,11 +166,24 @@ class Importer:
         about: what it is, in words.
         recognise: whether a sample is of this format.
         read: yields a source's rows with canonical names where the format has them.
+        uses: options that only some formats have a use for, and this one has.
     """
 
     about: str
     recognise: Callable[[Sample], bool]
     read: Callable[[Path, ImportOptions, ImportSummary], Iterator[Chunk]]
+    uses: tuple[str, ...] = ()
+
+    def refuse_unused(self, options: ImportOptions) -> None:
+        """Refuse an option that would change nothing.
+
+        Raises:
+            TraceError: an option is given that this format has no use for.
+        """
+        for name in ("reward_weights", "group_by", "group_size"):
+            if getattr(options, name) and name not in self.uses:
+                flag = "--" + name.replace("_", "-")
+                raise TraceError(f"{flag} has no use for {self.about}; leave it out")
 
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -164,6 +199,21 @@ def sample_of(source: Path) -> Sample:
         for chunk in read_chunks(path, SAMPLE_ROWS):
             return Sample(path, chunk.frame)
     raise TraceError(f"{source} holds no row; nothing to import")
+
+
+def require(chunk: Chunk, names: Iterable[str], format: str) -> None:
+    """Make sure that every file has the columns that a format is told by.
+
+    Raises:
+        TraceError: a column is missing.
+    """
+    for name in names:
+        if name not in chunk.frame.columns:
+            have = ", ".join(n for n in chunk.frame.columns if n != PLACE)
+            raise TraceError(
+                f"{chunk.path} has no column '{name}', which {format} has; it has: {have}. Leave "
+                "the file out, or import with --format flat"
+            )
 
 
 def source_files(source: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -187,34 +237,54 @@ def source_files(source: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def read_chunks(path: Path, rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
-    """Read a JSONL, Parquet or CSV file, ``rows`` at a time.
+def read_chunks(
+    path: Path, rows: int = CHUNK_ROWS, *, columns: Mapping[str, str] | None = None
+) -> Iterator[Chunk]:
+    """Read a JSONL, Parquet or CSV file, ``rows`` at a time; ``columns`` as in the options.
 
     Raises:
         TraceError: a line is not a JSON object, or the file is not Parquet.
     """
-    readers = {".jsonl": _json_chunks, ".csv": _csv_chunks}
-    yield from readers.get(path.suffix.lower(), _parquet_chunks)(path, rows)
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        ids = [(columns or {}).get(c.name, c.name) for c in COLUMNS.values() if c.kind == "str"]
+        yield from _csv_chunks(path, rows, ids)
+    else:
+        yield from (_json_chunks if suffix == ".jsonl" else _parquet_chunks)(path, rows)
 
 
-def _csv_chunks(path: Path, size: int) -> Iterator[Chunk]:
+@contextlib.contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn what Polars raises over a broken file into one line.
+
+    Raises:
+        TraceError: Polars can't read the file.
+    """
     try:
-        frame = pl.read_csv(path, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise TraceError(f"{path} can't be read as CSV ({_first_line(error)})") from None
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise TraceError(
+            f"{path} can't be read as {kind} ({_first_line(error)}); restore it, or write it again"
+        ) from None
+
+
+def _csv_chunks(path: Path, size: int, texts: Iterable[str]) -> Iterator[Chunk]:
+    kept = dict.fromkeys(texts, pl.String)  # 007 and 7 are two names
+    with reading(path, "CSV"):
+        frame = pl.read_csv(path, infer_schema_length=None, schema_overrides=kept, glob=False)
+    frame = frame.drop(PLACE, strict=False)
     for start in range(0, frame.height, size):
         yield Chunk(path, frame.slice(start, size).with_row_index(PLACE, offset=start + 2))
 
 
 def _parquet_chunks(path: Path, size: int) -> Iterator[Chunk]:
-    try:
-        scan = pl.scan_parquet(path, glob=False)
+    with reading(path, "Parquet"):
+        scan = pl.scan_parquet(path, glob=False).drop(PLACE, strict=False)
         count = scan.select(pl.len()).collect().item()
-        for start in range(0, count, size):
+    for start in range(0, count, size):
+        with reading(path, "Parquet"):
             frame = scan.slice(start, size).collect()
-            yield Chunk(path, frame.with_row_index(PLACE, offset=start + 1))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise TraceError(f"{path} can't be read as Parquet ({_first_line(error)})") from None
+        yield Chunk(path, frame.with_row_index(PLACE, offset=start + 1))
 
 
 def _json_chunks(path: Path, size: int) -> Iterator[Chunk]:
@@ -248,25 +318,25 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _json_chunk(path: Path, rows: list[dict[str, Any]]) -> Chunk:
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = {_text(name): name for row in rows for name in row}
     columns = []
-    for name in names:
-        values = [row.get(name) for row in rows]
+    for name, key in names.items():
+        values = [row.get(key) for row in rows]
         try:
             series = pl.Series(name, values, strict=False)
             mixed = series.dtype == pl.Object or series.null_count() > values.count(None)
         except (pl.exceptions.PolarsError, TypeError, OverflowError, ValueError):
             mixed = True
         if mixed:
-            series = pl.Series(name, [_text(v) for v in values], dtype=pl.String)
+            series = pl.Series(
+                name, [None if v is None else _text(v) for v in values], dtype=pl.String
+            )
         columns.append(series)
     return Chunk(path, pl.DataFrame(columns))
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any) -> str:
     """A JSON value as text, so that a column can hold values of several kinds."""
-    if value is None:
-        return None
     text = value if isinstance(value, str) else json.dumps(value)
     return text.encode("utf-8", "backslashreplace").decode()  # lone surrogates: no UTF-8
 

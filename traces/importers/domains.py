@@ -10,12 +10,14 @@ from typing import Any
 import polars as pl
 
 from ..errors import TraceError
-from .base import ImportSummary, read_chunks
+from .base import PLACE, ImportSummary, read_chunks
 
 OTHER = "other"
 _NAMES = ("domain", "data_source", "ability", "source")
 _USER = re.compile(
-    r"(?:^|\n)(?:<\|im_start\|>)?user\n(.*?)(?:\n(?:<\|im_start\|>)?assistant|\Z)", re.DOTALL
+    r"(?:^|\n)(?:<\|im_start\|>)?user\n(.*?)(?:<\|im_end\|>)?"
+    r"(?:\n(?:<\|im_start\|>)?assistant|\Z)",
+    re.DOTALL,
 )
 
 
@@ -56,7 +58,10 @@ class Domains:
                 f"--domain-clusters {self._clusters}: there are only {len(texts)} distinct prompts"
             )
         vectors = TfidfVectorizer(max_features=20_000, sublinear_tf=True, token_pattern=r"\S+")
-        matrix = vectors.fit_transform([_question(t) for t in texts])
+        try:
+            matrix = vectors.fit_transform([_question(t) for t in texts])
+        except ValueError:
+            raise TraceError("--domain-clusters: the prompts hold no words") from None
         means = KMeans(self._clusters, n_init=4, random_state=self._seed).fit(matrix)
         words = vectors.get_feature_names_out()
         names = []
@@ -73,7 +78,7 @@ class Domains:
         """Add the column ``domain``; a prompt that nothing matches gets ``other``."""
         if "prompt" not in frame.columns:
             raise TraceError("domains are told by the prompt; name its text: --map prompt=COLUMN")
-        texts = frame["prompt"].cast(pl.String).fill_null("").to_list()
+        texts = prompt_texts(frame["prompt"])
         for text in set(texts) - self._found.keys():
             self._found[text] = self._of(text)
         names = [self._found[t] or OTHER for t in texts]
@@ -137,7 +142,7 @@ def from_training_set(path: Path) -> Domains:
         domain = next((n for n in _NAMES if n in frame.columns), None)
         prompt = next((n for n in ("prompt", "input", "question") if n in frame.columns), None)
         if domain is None or prompt is None:
-            have = ", ".join(frame.columns[1:])
+            have = ", ".join(n for n in frame.columns if n != PLACE)
             raise TraceError(
                 f"--domains-from {path} needs a prompt and a domain column (domain, data_source, "
                 f"ability or source); it has: {have}"
@@ -161,6 +166,11 @@ def from_patterns(items: Iterable[tuple[str, str]]) -> Domains:
         except re.error as error:
             raise TraceError(f"--domain-regex {name}={text}: {error}") from None
     return Domains(patterns=patterns)
+
+
+def prompt_texts(prompts: pl.Series) -> list[str]:
+    """Text of each prompt; empty where there is none."""
+    return ["" if p is None else _content(p) for p in prompts.to_list()]
 
 
 def _content(prompt: Any) -> str:

@@ -17,4 +17,4 @@ def recognise(sample: Sample) -> bool:
 def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
     """Yield the rows of a file, or of a folder's files, as they are."""
     for path in source_files(source, SUFFIXES):
-        yield from read_chunks(path)
+        yield from read_chunks(path, columns=options.columns)

@@ -8,9 +8,10 @@ from pathlib import Path
 import polars as pl
 
 from ..errors import TraceError
-from .base import Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
+from .base import Chunk, ImportOptions, ImportSummary, Sample, read_chunks, require, source_files
 
 _NEEDED = ("prompt_id", "num_correct", "num_samples")
+MAX_SAMPLES = 100_000
 
 
 def recognise(sample: Sample) -> bool:
@@ -22,29 +23,42 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
     """Yield each prompt's samples as a group of binary rewards, the solved ones first.
 
     Raises:
-        TraceError: a count is missing, negative or above its total, or a prompt occurs twice.
+        TraceError: a count is missing, no whole number, negative or above its total, or a prompt
+            occurs twice.
     """
     summary.note(
         "Each row became a group of num_samples binary rewards in step 0; which sample was solved "
         "is unknown, so rollout_idx means nothing."
     )
     for path in source_files(source, (".csv", ".jsonl", ".parquet")):
-        for chunk in read_chunks(path):
+        for chunk in read_chunks(path, columns=options.columns):
             yield chunk.with_frame(_expand(chunk))
 
 
 def _expand(chunk: Chunk) -> pl.DataFrame:
+    require(chunk, _NEEDED, "a pass-rate table")
     frame = chunk.frame
+    for name in _NEEDED:
+        if frame.schema[name].is_nested():
+            raise TraceError(f"{chunk.place(0)}: column '{name}' must hold one value a row")
     counts = {n: frame[n].cast(pl.Int64, strict=False) for n in _NEEDED[1:]}
     for name, values in counts.items():
-        bad = values.is_null() | (values < 0).fill_null(True)
-        if name == "num_samples":
-            bad |= (values < 1).fill_null(True)
+        bad = ~values.is_between(int(name == "num_samples"), MAX_SAMPLES).fill_null(False)
+        if frame.schema[name].is_numeric():
+            bad |= (values != frame[name]).fill_null(True)
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise TraceError(
-                f"{chunk.place(row)}: column '{name}' holds {frame[name][row]!r}; give a count"
+                f"{chunk.place(row)}: column '{name}' holds {frame[name][row]!r}; give a count, "
+                f"at most {MAX_SAMPLES:,}"
             )
+    again = ~frame["prompt_id"].is_first_distinct() & frame["prompt_id"].is_not_null()
+    if again.any():
+        row = int(again.arg_max() or 0)
+        raise TraceError(
+            f"{chunk.place(row)}: prompt_id {frame['prompt_id'][row]!r} occurs twice; add its "
+            "counts up, or give each row its own prompt_id"
+        )
     above = counts["num_correct"] > counts["num_samples"]
     if above.any():
         row = int(above.arg_max() or 0)

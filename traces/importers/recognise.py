@@ -11,7 +11,8 @@ from .base import Sample
 
 _POLARS = (
     "Convert it: import polars as pl; pl.DataFrame(rows, schema=['step', 'group_uid', "
-    "'rollout_idx', 'reward']).write_parquet('flat.parquet'), then dfsim import flat.parquet"
+    "'rollout_idx', 'reward'], orient='row').write_parquet('flat.parquet'), then dfsim import "
+    "flat.parquet --out TRACE"
 )
 
 
@@ -28,6 +29,12 @@ def _runs(sample: Sample) -> bool:
 
 
 KNOWN: tuple[tuple[Callable[[Sample], bool], str], ...] = (
+    (
+        _has("input", "output", "score", "uid"),
+        "a verl dump whose uid is no trajectory key UID_SESSION_OUTPUT. If it names the prompt "
+        "group, import with --format flat --map group_uid=uid --map reward=score --map "
+        "prompt=input --map response=output",
+    ),
     (
         _has("responses_create_params", "reward"),
         "NeMo-Gym rollouts: rewards, but no training step, and groups only as _ng_task_index. "
@@ -59,7 +66,8 @@ KNOWN: tuple[tuple[Callable[[Sample], bool], str], ...] = (
     (
         _has("task_id", "sample_idx", "seqlen", "reward"),
         "AReaL rollouts. Import them with --format flat --map group_uid=task_id --map "
-        "rollout_idx=sample_idx --map step=head_version --map num_tokens=seqlen",
+        "rollout_idx=sample_idx --map step=head_version --map response=completion (its seqlen "
+        "counts the prompt too: measure lengths with --tokenizer FILE)",
     ),
     (
         _has("group", "traces", "task"),
@@ -104,9 +112,11 @@ def explain_file(source: Path) -> None:
     """Refuse files that only running their code would read.
 
     Raises:
-        TraceError: the source is a pickle.
+        TraceError: the source is a pickle, or a folder of nothing else.
     """
-    what = _BINARY.get(source.suffix.lower()) if source.is_file() else None
+    files = [source] if source.is_file() else sorted(source.glob("*"))
+    kinds = {_BINARY.get(p.suffix.lower()) for p in files}
+    what = kinds.pop() if len(kinds) == 1 else None
     if what is not None:
         raise TraceError(
             f"{source} is {what}: reading it runs code, so dfsim does not. Load it in its own "

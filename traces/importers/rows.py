@@ -14,6 +14,9 @@ from ..store import dtype_of
 from .base import IMPORT_ONLY, PLACE, Chunk, ImportOptions, ImportSummary
 from .lengths import Lengths
 
+MAX_TOKENS = 2**31 - 1
+MAX_REWARD = 1e60
+
 
 class Rows:
     """One chunk on its way to canonical columns."""
@@ -82,13 +85,8 @@ class Rows:
 
     def _mark_missing_rewards(self) -> None:
         """NaN for a reward that is missing or infinite, and 0 for such a response's advantage."""
-        self.frame = self.frame.with_columns(
-            pl.col("reward").cast(pl.String).fill_null("nan").alias("reward")
-            if self.frame.schema["reward"] == pl.String
-            else pl.col("reward").cast(pl.Float64).fill_null(float("nan"))
-        )
         self._cast("reward")
-        finite = pl.col("reward").is_finite()
+        finite = pl.col("reward").is_finite().fill_null(False)
         self.frame = self.frame.with_columns(
             pl.when(finite).then(pl.col("reward")).otherwise(float("nan")).alias("reward")
         )
@@ -242,6 +240,8 @@ class Rows:
         if needs_list != is_list or series.dtype in (pl.Struct, pl.Object):
             what = "a list with one value a token" if needs_list else "one value a row"
             self._fail(valued, name, f"it must be {what}")
+        if kind != "str" and _inner(series.dtype).is_temporal():
+            self._fail(valued, name, f"it must be {kind}, no time")
         try:
             cast = series.cast(target, strict=False)
         except pl.exceptions.PolarsError:
@@ -267,6 +267,10 @@ class Rows:
                 "give it a finite reward, or choose --nan-reward drop-response or drop-group",
             )
         remedy = "give a finite one, or leave the column out: rewards say what it was"
+        for name in (n for n in ("reward", "task_reward", "advantage") if n in columns):
+            values = self.frame[name]
+            beyond = values.is_finite() & (values.abs() > MAX_REWARD)
+            self._refuse(name, beyond, f"give one of at most {MAX_REWARD:g} in size")
         if "advantage" in columns:
             self._refuse("advantage", ~self.frame["advantage"].is_finite(), remedy)
         if "advantages" in columns:
@@ -275,7 +279,8 @@ class Rows:
                 "advantages", self.frame["advantages"].list.eval(unusable).list.any(), remedy
             )
         if "num_tokens" in columns:
-            self._refuse("num_tokens", self.frame["num_tokens"] < 0, "lengths are ≥ 0")
+            beyond = ~self.frame["num_tokens"].is_between(0, MAX_TOKENS)
+            self._refuse("num_tokens", beyond, f"lengths are ≥ 0 and ≤ {MAX_TOKENS}")
         if "domain" in columns:
             self.frame = self.frame.with_columns(pl.col("domain").fill_null(NO_DOMAIN))
 

@@ -14,9 +14,18 @@ import numpy as np
 import polars as pl
 
 from ..advantage import AdvantageConfig, advantages
-from ..errors import TraceError
+from ..errors import TraceError, nearest
 from ..ragged import Float
-from .base import PLACE, Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
+from .base import (
+    PLACE,
+    Chunk,
+    ImportOptions,
+    ImportSummary,
+    Sample,
+    read_chunks,
+    require,
+    source_files,
+)
 
 EPS = 1e-4
 _OWN = {"step", "prompt", "completion", "advantage", PLACE}
@@ -24,10 +33,11 @@ _TOLERANCE = 1e-3
 
 
 def recognise(sample: Sample) -> bool:
-    """Rows have step, prompt, completion, and advantage or a reward column."""
-    return {"step", "prompt", "completion"} <= sample.columns and (
+    """Parquet rows with step, prompt, completion, and advantage or a reward column."""
+    named = {"step", "prompt", "completion"} <= sample.columns and (
         "advantage" in sample.columns or bool(_reward_names(sample.frame))
     )
+    return named and sample.path.suffix.lower() == ".parquet"
 
 
 def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
@@ -36,48 +46,55 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
     kept = _kept_files(files, summary)
     size = options.group_size
     weights: dict[str, float] | None = None
-    for path in kept:
-        for chunk in read_chunks(path):
+    checked = False
+    summary.config.update(adv_eps=EPS, adv_estimator="grpo")
+    for path, height in kept.items():
+        for chunk in read_chunks(path, max(height, 1)):  # no block lies across two chunks
+            require(chunk, ("step", "prompt", "completion"), "a TRL completions file")
             if size is None:
                 size = _block_size(chunk)
                 summary.note(
                     f"Groups are blocks of {size} rows, each one prompt (num_generations)."
                 )
-                summary.config["n"] = size
+            summary.config["n"] = size
             if weights is None:
-                weights = _weights(chunk, options, size, summary)
-            yield chunk.with_frame(_with_reward(_blocks(chunk, size), weights))
+                weights = _weights(chunk, options, summary)
+            elif not options.reward_weights and "reward" not in options.columns:
+                _refuse_others(chunk, weights)
+            frame = _blocks(chunk, size)
+            frame = frame.with_columns(pl.Series("reward", _total(chunk, weights)))
+            checked = checked or _check_advantage(frame, weights, size, summary)
+            yield chunk.with_frame(frame)
 
 
-def _kept_files(files: list[Path], summary: ImportSummary) -> list[Path]:
-    """Leave out files that repeat the one before, and those an evaluation overwrote."""
-    heights = {p: pl.scan_parquet(p, glob=False).select(pl.len()).collect().item() for p in files}
+def _kept_files(files: list[Path], summary: ImportSummary) -> dict[Path, int]:
+    """Rows of each file but those that repeat the one before, and those of an evaluation."""
+    heights = dict.fromkeys(files, 0)
+    content = dict.fromkeys(files, 0)
+    for path in files:
+        for chunk in read_chunks(path):
+            heights[path] += chunk.frame.height
+            content[path] += int(chunk.frame.drop(PLACE, "step", strict=False).hash_rows().sum())
     usual = Counter(heights.values()).most_common(1)[0][0]
     other = [p for p in files if heights[p] != usual]
-    if other and len(files) > 2:
+    if other and 2 * len(other) < len(files):
         names = ", ".join(p.stem for p in other[:3]) + (" …" if len(other) > 3 else "")
         summary.note(
             f"{len(other)} files hold another number of rows than the usual {usual} and were left "
             f"out: an evaluation writes under the same name and overwrites the step ({names})."
         )
         files = [p for p in files if heights[p] == usual]
-    kept: list[Path] = []
-    last = None
-    repeats = 0
-    for path in files:
-        frame = pl.read_parquet(path, glob=False)
-        content = frame.drop("step", strict=False).hash_rows().sum()
-        if content == last:
-            repeats += 1
-        else:
-            kept.append(path)
-        last = content
-    if repeats:
+    kept = [
+        p
+        for p, before in zip(files, [None, *files], strict=False)
+        if not before or content[p] != content[before]
+    ]
+    if len(kept) < len(files):
         summary.note(
-            f"{repeats} files repeat the rows of the one before (TRL logged faster than it "
-            "generated) and were left out."
+            f"{len(files) - len(kept)} files repeat the rows of the one before (TRL logged faster "
+            "than it generated) and were left out."
         )
-    return kept
+    return {p: heights[p] for p in kept}
 
 
 def _block_size(chunk: Chunk) -> int:
@@ -121,12 +138,13 @@ def _reward_names(frame: pl.DataFrame) -> list[str]:
     return [n for n in numeric if "reward" in n.lower()] or numeric
 
 
-def _weights(
-    chunk: Chunk, options: ImportOptions, size: int, summary: ImportSummary
-) -> dict[str, float]:
+def _weights(chunk: Chunk, options: ImportOptions, summary: ImportSummary) -> dict[str, float]:
     """Weights of the reward functions: the user's, else all 1."""
     frame = chunk.frame
-    names = _reward_names(frame)
+    chosen = options.columns.get("reward")
+    if chosen is not None and options.reward_weights:
+        raise TraceError("give one of --reward and --reward-weights")
+    names = _reward_names(frame) if chosen is None else [chosen]
     if options.reward_weights:
         for name in options.reward_weights:
             if name not in frame.columns:
@@ -141,41 +159,63 @@ def _weights(
         )
     else:
         weights = dict.fromkeys(names, 1.0)
-    _check_advantage(_blocks(chunk, size), weights, chunk, size, summary)
     summary.note("Reward: " + " + ".join(f"{w:g}·{n}" for n, w in weights.items()) + ".")
     return weights
 
 
+def _refuse_others(chunk: Chunk, weights: dict[str, float]) -> None:
+    """A function that scored only some files may have been part of the reward, or not."""
+    others = sorted(set(_reward_names(chunk.frame)) - set(weights))
+    if others:
+        raise TraceError(
+            f"{chunk.path}: column '{others[0]}' looks like a reward that the files before lack; "
+            "say what counts with --reward-weights NAME=WEIGHT"
+        )
+
+
 def _check_advantage(
-    frame: pl.DataFrame, weights: dict[str, float], chunk: Chunk, size: int, summary: ImportSummary
-) -> None:
-    """Find the estimator that gives the stored advantage from this reward."""
-    summary.config.setdefault("adv_eps", EPS)
-    summary.config.setdefault("adv_estimator", "grpo")
-    if "advantage" not in frame.columns:
-        return
-    reward = _total(frame, weights)
+    frame: pl.DataFrame, weights: dict[str, float], size: int, summary: ImportSummary
+) -> bool:
+    """Find the estimator that gives the stored advantages; whether these rows could tell."""
+    if not frame.schema.get("advantage", pl.Null()).is_numeric():
+        return True
     stored = frame["advantage"].to_numpy()
+    reward = frame["reward"].to_numpy()
     offsets = np.arange(0, len(reward) + 1, size)
+    tells = False
     for name in ("grpo", "dr_grpo"):
-        found = advantages(reward, offsets, AdvantageConfig(name, EPS))
+        with np.errstate(over="ignore", invalid="ignore"):  # sizes are checked later
+            found = advantages(reward, offsets, AdvantageConfig(name, EPS))
+        tells |= max(np.nanmax(np.abs(x), initial=0.0) for x in (found, stored)) > _TOLERANCE
         if np.nanmax(np.abs(found - stored), initial=0.0) < _TOLERANCE:
             summary.config["adv_estimator"] = name
-            return
+            return tells
     summary.note(
         f"The stored advantages do not follow from the reward {' + '.join(weights)}: other "
         "weights, or rewards scaled over the batch? Give --reward-weights NAME=WEIGHT. Replay uses "
         "the stored advantages."
     )
+    return True
 
 
-def _total(frame: pl.DataFrame, weights: dict[str, float]) -> Float:
+def _total(chunk: Chunk, weights: dict[str, float]) -> Float:
     """Weighted sum over reward functions; one that scored nothing (None, NaN) adds nothing."""
-    parts = np.stack(
-        [w * frame[n].cast(pl.Float64).fill_null(np.nan).to_numpy() for n, w in weights.items()]
-    )
-    return np.where(np.isnan(parts).all(axis=0), np.nan, np.nansum(parts, axis=0))
-
-
-def _with_reward(frame: pl.DataFrame, weights: dict[str, float]) -> pl.DataFrame:
-    return frame.with_columns(pl.Series("reward", _total(frame, weights)))
+    parts = []
+    for name, weight in weights.items():
+        if name not in chunk.frame.columns:
+            have = [n for n in chunk.frame.columns if n != PLACE]
+            raise TraceError(
+                f"{chunk.path} has no column '{name}'{nearest(name, have)}, which the reward is "
+                f"made of; it has: {', '.join(have)}"
+            )
+        column = chunk.frame[name]
+        usable = column.dtype.is_numeric() or column.dtype in (pl.Null, pl.Boolean, pl.String)
+        values = column.cast(pl.Float64, strict=False) if usable else column
+        if not usable or values.null_count() > column.null_count():
+            raise TraceError(
+                f"{chunk.path}: column '{name}' must hold one number a row, as the reward is made "
+                "of it; choose others with --reward-weights NAME=WEIGHT"
+            )
+        parts.append(weight * values.fill_null(np.nan).to_numpy())
+    every = np.stack(parts)
+    return np.where(np.isnan(every).all(axis=0), np.nan, np.nansum(every, axis=0))

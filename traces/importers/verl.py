@@ -7,13 +7,27 @@ prompt that occurs once is a group of one, anything else needs ``--group-by`` or
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from ..errors import TraceError
-from .base import PLACE, Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
+from ..schema import COLUMNS
+from .base import (
+    CHUNK_ROWS,
+    IMPORT_ONLY,
+    PLACE,
+    Chunk,
+    ImportOptions,
+    ImportSummary,
+    Sample,
+    read_chunks,
+    require,
+    source_files,
+)
 
 _KEY = r"^(.+)_(\d+)_(\d+)$"
 _TEXT = {"input": "prompt", "output": "response"}
@@ -33,22 +47,24 @@ def recognise_v0(sample: Sample) -> bool:
 
 def read_v1(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
     """Yield a v1 dump's rows: group, session and output come from the trajectory key."""
-    for chunk in _chunks(source, options):
+    for chunk in _chunks(source, options, summary, "input", "uid"):
         frame = chunk.frame
-        uid = frame["uid"].cast(pl.String)
-        bad = ~uid.str.contains(_KEY).fill_null(False)
+        uid = frame["uid"].cast(pl.String, strict=False)
+        session, output = (uid.str.extract(_KEY, i).cast(pl.Int64, strict=False) for i in (2, 3))
+        bad = session.is_null() | output.is_null()
         if bad.any():
             row = int(bad.arg_max() or 0)
+            shown = "no value" if uid[row] is None else repr(uid[row])[:80]
             raise TraceError(
-                f"{chunk.place(row)}: column 'uid' holds {uid[row]!r}; verl v1 keys look like "
-                "UID_SESSION_OUTPUT. If it names the group, import with --format flat"
+                f"{chunk.place(row)}: column 'uid' holds {shown}; verl v1 keys look "
+                "like UID_SESSION_OUTPUT. If it names the group, import with --format flat"
             )
         yield chunk.with_frame(
             frame.drop("gts", strict=False)
             .with_columns(
                 group_uid=uid.str.extract(_KEY, 1),
-                rollout_idx=uid.str.extract(_KEY, 2).cast(pl.Int64),
-                output_idx=uid.str.extract(_KEY, 3).cast(pl.Int64),
+                rollout_idx=session,
+                output_idx=output,
                 is_padding=uid.str.starts_with("pad").cast(pl.Int64),
             )
             .drop("uid")
@@ -57,54 +73,70 @@ def read_v1(source: Path, options: ImportOptions, summary: ImportSummary) -> Ite
 
 def read_v0(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
     """Yield a v0 dump's rows, grouped as the user said."""
-    for chunk in _chunks(source, options):
-        yield chunk.with_frame(_grouped(chunk, options, summary).drop("gts", strict=False))
+    first, path = 0, None
+    seen: set[int] = set()
+    for chunk in _chunks(source, options, summary, "input"):
+        if chunk.path != path:
+            first, path, seen = 0, chunk.path, set()
+        frame = _grouped(chunk, first, seen, options, summary)
+        first += frame.height
+        yield chunk.with_frame(_with_numbers(frame).drop("gts", strict=False))
 
 
-def _chunks(source: Path, options: ImportOptions) -> Iterator[Chunk]:
+def _chunks(
+    source: Path, options: ImportOptions, summary: ImportSummary, *needed: str
+) -> Iterator[Chunk]:
+    size = options.group_size or 1
     for path in source_files(source, (".jsonl",)):
-        for chunk in read_chunks(path):
+        for chunk in read_chunks(path, max(CHUNK_ROWS // size, 1) * size):
+            require(chunk, needed, "a verl dump")
             frame = chunk.frame
-            if "step" not in frame.columns:
+            if options.columns.get("step") in frame.columns:
+                frame = frame.with_columns(step=pl.col(options.columns["step"]))
+            elif "step" not in frame.columns:
                 if not path.stem.isdigit():
                     raise TraceError(
                         f"{path}: rows have no 'step' and the file is not named STEP.jsonl; "
                         "rename it, or import with --map step=COLUMN"
                     )
                 frame = frame.with_columns(step=pl.lit(int(path.stem)))
-            reward = {} if "reward" in options.columns else {"score": "reward"}
-            names = {**_TEXT, **reward}
-            yield chunk.with_frame(
-                frame.rename({k: v for k, v in names.items() if k in frame.columns})
-            )
+            names = dict(_TEXT)
+            if "reward" not in options.columns and "score" in frame.columns:
+                names["score"] = "reward"
+                if "reward" in frame.columns:  # a validation dump has both
+                    summary.note("The reward is 'score'; --reward reward chooses the other column.")
+            names = {k: v for k, v in names.items() if k in frame.columns}
+            yield chunk.with_frame(frame.drop(names.values(), strict=False).rename(names))
 
 
-def _grouped(chunk: Chunk, options: ImportOptions, summary: ImportSummary) -> pl.DataFrame:
+def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
+    """Numbers that v0 wrote as text (``default=str`` of a NumPy value) are numbers again."""
+    own = {*_TEXT.values(), *COLUMNS, *IMPORT_ONLY, "gts", "request_id"}
+    texts = [n for n, dtype in frame.schema.items() if dtype == pl.String and n not in own]
+    bools = {"True": "1", "False": "0"}
+    casts = [frame[n].replace(bools).cast(pl.Float64, strict=False) for n in texts]
+    return frame.with_columns(c for c in casts if c.null_count() == frame[c.name].null_count())
+
+
+def _grouped(
+    chunk: Chunk, first: int, seen: set[int], options: ImportOptions, summary: ImportSummary
+) -> pl.DataFrame:
     frame = chunk.frame
     if options.group_by is not None:
-        if options.group_by not in frame.columns and options.group_by in _TEXT:
-            column = _TEXT[options.group_by]
-        else:
-            column = options.group_by
-        if column not in frame.columns:
-            have = ", ".join(n for n in frame.columns if n != PLACE)
-            raise TraceError(f"{chunk.path} has no column '{column}' to group by; it has: {have}")
-        summary.note(
-            f"Groups are rows of one step with one '{options.group_by}', as --group-by says; two "
-            "prompts that share it (images are not in a dump) would be one group."
-        )
-        return frame.with_columns(group_uid=pl.col(column).cast(pl.String))
+        return _by_column(chunk, options.group_by, summary)
     if options.group_size is not None:
-        return _blocks(chunk, options.group_size, summary)
-    counts = frame.group_by("step", "prompt").len()["len"]
-    if (counts == 1).all():
+        return _blocks(chunk, first, options.group_size, summary)
+    counts = frame.group_by("step", "prompt").len()
+    keys = set(counts.select("step", "prompt").hash_rows().to_list())
+    if (counts["len"] == 1).all() and seen.isdisjoint(keys):
+        seen |= keys
         summary.singletons_said = True
         summary.note(
             "The dump has no group id and every prompt occurs once, so each response is a group of "
             "one: GRPO has nothing to compare there, and verl leaves the raw reward as advantage."
         )
         return frame.with_columns(group_uid=pl.format("{}-{}", pl.lit(chunk.path.stem), PLACE))
-    sizes = counts.value_counts().sort("len").rows()
+    sizes = counts["len"].value_counts().sort("len").rows()
     shown = ", ".join(f"{size} rows × {prompts} prompts" for size, prompts in sizes[:4])
     raise TraceError(
         f"{chunk.path} is a verl v0 dump, which has no group id, and rows were reordered: "
@@ -113,23 +145,44 @@ def _grouped(chunk: Chunk, options: ImportOptions, summary: ImportSummary) -> pl
     )
 
 
-def _blocks(chunk: Chunk, size: int, summary: ImportSummary) -> pl.DataFrame:
+def _by_column(chunk: Chunk, name: str, summary: ImportSummary) -> pl.DataFrame:
+    frame = chunk.frame
+    column = name if name in frame.columns else _TEXT.get(name, name)
+    if column not in frame.columns:
+        have = ", ".join(n for n in frame.columns if n != PLACE)
+        raise TraceError(f"{chunk.path} has no column '{column}' to group by; it has: {have}")
+    summary.note(
+        f"Groups are rows of one step with one '{name}', as --group-by says; two prompts that "
+        "share it (images are not in a dump) would be one group."
+    )
+    return frame.with_columns(pl.Series("group_uid", map(_uid, frame[column].to_list()), pl.String))
+
+
+def _uid(value: Any) -> str | None:
+    """A value as a group's name: itself where short, else its digest."""
+    text = str(value)
+    if value is None or (len(text) <= 64 and text.isprintable()):
+        return None if value is None else text
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _blocks(chunk: Chunk, first: int, size: int, summary: ImportSummary) -> pl.DataFrame:
     frame = chunk.frame
     if frame.height % size:
         raise TraceError(
-            f"{chunk.path} has {frame.height} rows, no multiple of --group-size {size}; count the "
-            "rollouts a prompt, or use --group-by"
+            f"{chunk.path} has {first + frame.height} rows, no multiple of --group-size {size}; "
+            "count the rollouts a prompt, or use --group-by"
         )
-    block = pl.int_range(pl.len()) // size
+    block = (first + pl.int_range(pl.len())) // size
     mixed = frame.group_by(block.alias("b"), maintain_order=True).agg(
         pl.col("prompt").n_unique().alias("prompts")
     )["prompts"]
     if (mixed > 1).any():
         number = int((mixed > 1).arg_max() or 0)
         raise TraceError(
-            f"{chunk.place(number * size)}: block {number + 1} of {size} rows holds "
-            f"{mixed[number]} prompts: the rows are not in blocks (verl's balance_batch reorders "
-            "them); use --group-by input"
+            f"{chunk.place(number * size)}: block {first // size + number + 1} of {size} rows "
+            f"holds {mixed[number]} prompts: the rows are not in blocks (verl's balance_batch "
+            "reorders them); use --group-by input"
         )
     summary.note(f"Groups are blocks of {size} rows, as --group-size says; each holds one prompt.")
     return frame.with_columns(group_uid=pl.format("{}-{}", pl.lit(chunk.path.stem), block))
