@@ -241,6 +241,8 @@ def test_digits_that_carry_tie_with_the_power_of_ten(power):
 def group_loop(rewards: list[float], config: AdvantageConfig) -> list[float]:
     kept = [r for r in rewards if not math.isnan(r)]
     n = len(kept)
+    if n == 1 and len(rewards) > 1:
+        return [0.0] * len(rewards)  # nothing remains to compare it with (TRL#5773: all 0)
     if n == 1:
         scale = 1 / (1 + config.eps) if config.adv_estimator == "grpo" else 1.0
         return [0.0 if math.isnan(r) else r * scale for r in rewards]
