@@ -6,7 +6,7 @@ decisions at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -139,14 +139,14 @@ class Weighted:
         self.positive_KN: Float = np.maximum(self.signed_KN, 0.0)
         self.energy_KN: Float = moved * moved * terms.noise_N
         self.token_rows = {
-            k: TokenSums(terms, d)
+            k: TokenTerms(terms, d)
             for k, d in enumerate(decisions)
             if batch.token_offsets is not None
             and (d.token_weight_T is not None or batch.advantage_T is not None)
         }
         for k, row in self.token_rows.items():
-            for name in TokenSums.SUMS:
-                getattr(self, f"{name}_KN")[k] = terms.token_sum(getattr(row, f"{name}_T"))
+            for name, values in row.sums():
+                getattr(self, f"{name}_KN")[k] = values
 
     def group_sum(self, values_KN: AnyArray) -> AnyArray:
         """Sum over the responses of each group (K, G)."""
@@ -203,80 +203,98 @@ class Weighted:
         domain = None
         if by_domain and batch.domain_N is not None:
             domain = batch.domain_N
-        base = terms.norm_N * np.square(batch.advantage_N)
-        parts = _extreme_parts(self.energy_KN, np.broadcast_to(base, self.energy_KN.shape), domain)
-        sums = [self.group_sum(p) for p in parts]
-        for k, row in self.token_rows.items():
-            assert batch.token_offsets is not None
-            own_domain = None
-            if domain is not None:
-                own_domain = np.repeat(domain, np.diff(batch.token_offsets))
-            tokens = _extreme_parts(row.energy_T[None], row.base_T[None], own_domain)
-            for total, values in zip(sums, tokens, strict=True):
-                total[k] = terms.group_sum(terms.token_sum(values[0])[None])[0]
-        return sums[0], sums[1], sums[2], sums[3]
+        base = np.broadcast_to(terms.norm_N * np.square(batch.advantage_N), self.energy_KN.shape)
+        found: list[Float] = []
+        for sign in (1.0, -1.0):
+            factor = 1.0 + _doubled(self.energy_KN, base, domain, sign)
+            top, bottom = self.group_sum(self.energy_KN * factor), self.group_sum(base * factor)
+            for k, row in self.token_rows.items():
+                for total, values in zip((top, bottom), row.extremes(domain, sign), strict=True):
+                    total[k] = self.group_sum(values[None])[0]
+            found += [top, bottom]
+        return found[0], found[1], found[2], found[3]
 
 
-class TokenSums:
-    """Summands per token (T) of a decision that weighs tokens, or of advantages per token."""
+class TokenTerms:
+    """A decision that weighs tokens, or advantages per token: sums over each response's tokens.
 
-    SUMS = (
-        "tokens_kept",
-        "token_weight",
-        "token_weight_sq",
-        "moved",
-        "loss",
-        "signed",
-        "signal",
-        "positive",
-        "energy",
-    )
+    Arrays over tokens are made one after the other, so that few are alive at a time.
+    """
 
     def __init__(self, terms: StepTerms, decision: Decision) -> None:
-        weight = decision.token_weight_T
-        if weight is None:
-            weight = np.repeat(decision.weight_N, terms.tokens_N)
-        advantage = terms.advantage_T
-        if decision.advantage_N is not None:
-            advantage = np.repeat(decision.advantage_N, terms.tokens_N)
-        self.tokens_kept_T: Float = (weight > 0).astype(np.float64)
-        self.token_weight_T: Float = weight
-        self.token_weight_sq_T: Float = weight * weight
-        self.moved_T: Float = np.abs(weight * advantage)
-        self.loss_T: Float = terms.coef_T * weight
-        self.signed_T: Float = self.loss_T * advantage
-        self.signal_T: Float = np.abs(self.signed_T)
-        self.positive_T: Float = np.maximum(self.signed_T, 0.0)
-        norm = terms.norm_T
-        unit = norm if norm is not None else np.ones(len(weight))
-        self.energy_T: Float = np.square(self.signed_T) * unit
-        self.base_T: Float = np.square(terms.coef_T * terms.advantage_T) * unit
+        self._terms, self._decision = terms, decision
+
+    @property
+    def _weight_T(self) -> Float:
+        weight = self._decision.token_weight_T
+        if weight is not None:
+            return weight
+        return np.repeat(self._decision.weight_N, self._terms.tokens_N)
+
+    def _moved_T(self) -> Float:
+        """w A per token."""
+        replaced = self._decision.advantage_N
+        if replaced is None:
+            return self._weight_T * self._terms.advantage_T
+        return self._weight_T * np.repeat(replaced, self._terms.tokens_N)
+
+    def _energy_T(self, signed_T: Float) -> Float:
+        """Square times u per token, in place."""
+        np.square(signed_T, out=signed_T)
+        if self._terms.norm_T is not None:
+            signed_T *= self._terms.norm_T
+        return signed_T
+
+    def sums(self) -> Iterator[tuple[str, Float]]:
+        """Name of a sum of :class:`Weighted` and its values (N)."""
+        fold, weight = self._terms.token_sum, self._weight_T
+        yield "tokens_kept", fold((weight > 0).astype(np.float64))
+        yield "token_weight", fold(weight)
+        yield "token_weight_sq", fold(weight * weight)
+        yield "loss", fold(weight * self._terms.coef_T)
+        signed = self._moved_T()
+        yield "moved", fold(np.abs(signed))
+        signed *= self._terms.coef_T
+        yield "signed", fold(signed)
+        yield "signal", fold(np.abs(signed))
+        yield "positive", fold(np.maximum(signed, 0.0))
+        yield "energy", fold(self._energy_T(signed))
+
+    def extremes(self, domain_N: Int | None, sign: float) -> tuple[Float, Float]:
+        """Numerator and denominator (N) of the greatest energy ratio (sign 1), or least (−1)."""
+        terms = self._terms
+        own = self._energy_T(self._moved_T() * terms.coef_T)
+        base = self._energy_T(terms.coef_T * terms.advantage_T)
+        domain = None if domain_N is None else np.repeat(domain_N, terms.tokens_N)
+        doubled = _doubled(own[None], base[None], domain, sign)[0]
+        own[doubled] *= 2
+        base[doubled] *= 2
+        return terms.token_sum(own), terms.token_sum(base)
 
 
-def _extreme_parts(own: Float, base: Float, domain: Int | None) -> tuple[Float, ...]:
-    """Numerator and denominator summands (K, ·) of the greatest ratio, then of the least."""
-    found: list[Float] = []
-    for sign in (1.0, -1.0):
-        factor = _factors(own, base, domain, sign)
-        found += [own * factor, base * factor]
-    return tuple(found)
-
-
-def _factors(own: Float, base: Float, domain: Int | None, sign: float) -> Float:
-    """Factors v ∈ {1, 2} (K, ·) that make Σ own·v / Σ base·v greatest (sign 1) or least (−1).
+def _doubled(own: Float, base: Float, domain: Int | None, sign: float) -> Bool:
+    """Where v ∈ {1, 2} (K, ·) is 2 so that Σ own·v / Σ base·v is greatest (sign 1) or least (−1).
 
     Dinkelbach's iteration (Management Science 13, 1967): for the current ratio λ the best v is 2
     where own is beyond λ·base; it reaches the optimum in finitely many rounds.
     """
-    codes = np.zeros(own.shape[1], dtype=np.int64) if domain is None else domain
-    count = int(codes.max(initial=0)) + 1
-    membership = codes[:, None] == np.arange(count)
-    factor = np.ones(own.shape)
+    doubled = np.zeros(own.shape, dtype=bool)
+    slack = 1e-12 * own.max(axis=1, initial=0.0)[:, None]
     while True:
-        top, bottom = (own * factor) @ membership, (base * factor) @ membership
+        top = _by_domain(own, domain) + _by_domain(own * doubled, domain)
+        bottom = _by_domain(base, domain) + _by_domain(base * doubled, domain)
         ratio = np.divide(top, bottom, out=np.zeros(top.shape), where=bottom > 0)
-        beyond = sign * (own - ratio[:, codes] * base) > 1e-12 * own
-        better = np.where(beyond, 2.0, 1.0)
-        if np.array_equal(better, factor):
-            return factor
-        factor = better
+        gap = base * (ratio if domain is None else ratio[:, domain])
+        np.subtract(own, gap, out=gap)
+        better = gap * sign > slack
+        if np.array_equal(better, doubled):
+            return doubled
+        doubled = better
+
+
+def _by_domain(values: Float, domain: Int | None) -> Float:
+    """Sum of each row (K, 1), or of each row and domain (K, D)."""
+    if domain is None:
+        return values.sum(axis=1, keepdims=True)
+    count = int(domain.max(initial=0)) + 1
+    return np.stack([np.bincount(domain, row, count) for row in values])
