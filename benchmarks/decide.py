@@ -8,13 +8,12 @@ timing, both must give the same weights. Only the ratios carry over to other mac
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from timing import median_seconds
 
 from dfsim.strategies.base import Scores
 from dfsim.strategies.catalog import build
@@ -169,16 +168,6 @@ LOOPS: dict[str, Callable[[Step], Any]] = {
     "per": lambda s: loop_weight(s, lambda rows: np.sqrt(np.abs(s.advantage[rows]) + 1e-8)),
     "diffband": loop_diffband,
 }
-
-
-def median_seconds(function: Callable[[], Any], repeats: int) -> float:
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 PRESETS = {name: build(name) for name in LOOPS}

@@ -8,20 +8,19 @@ the trace. Ratios and differences carry over to other machines; seconds do not.
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from timing import median_seconds
 
 from dfsim.sim.census import cannot_run
 from dfsim.sim.replay import replay
-from dfsim.strategies.catalog import PRESETS
+from dfsim.strategies.base import Scores
+from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.compact import compact
 from dfsim.traces.manifest import Manifest
 from dfsim.traces.store import TraceWriter, open_trace
@@ -66,24 +65,26 @@ def presets(path: Path) -> list[str]:
     return [name for name in PRESETS if name not in lacking]
 
 
-def seconds(function: Callable[[], object], repeats: int) -> float:
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def report_time(path: Path, title: str) -> None:
     names = presets(path)
-    bare = seconds(lambda: [pl.read_parquet(p) for p in sorted(path.glob("*.parquet"))], 5)
-    whole = seconds(lambda: replay(open_trace(path), names), 3)
-    few = seconds(lambda: replay(open_trace(path), names, resamples=2), 3)
+    bare = median_seconds(lambda: [pl.read_parquet(p) for p in sorted(path.glob("*.parquet"))], 5)
+    whole = median_seconds(lambda: replay(open_trace(path), names), 3)
+    few = median_seconds(lambda: replay(open_trace(path), names, resamples=2), 3)
+    strategies = [build(name) for name in names]
+    columns = ["num_tokens", "domain", "prompt_id"]
+    read = median_seconds(lambda: [b.step for b in open_trace(path).batches(columns)], 3)
+
+    def decide() -> None:
+        for batch in open_trace(path).batches(columns):
+            scores = Scores(batch)
+            for strategy in strategies:
+                strategy.decide(batch, scores)
+
+    decided = median_seconds(decide, 3)
     print(
         f"{title}: {len(names)} presets take {whole / bare:.1f} × the bare read "
-        f"(goal {GOAL_RATIO} ×); without intervals {few / bare:.1f} ×"
+        f"(goal {GOAL_RATIO} ×); without intervals {few / bare:.1f} ×; reading and checking into "
+        f"batches alone {read / bare:.1f} ×, deciding too {decided / bare:.1f} ×"
     )
 
 

@@ -347,8 +347,7 @@ def open_trace(path: str | Path) -> Trace:
         raise TraceError(f"{root} does not exist")
     if not root.is_dir():
         raise TraceError(
-            f"{root} is a file, not a trace; import it first: "
-            f"dfsim import {root} --out TRACE --format flat"
+            f"{root} is a file, not a trace; import it first: dfsim import {root} --out TRACE"
         )
     if (root / MANIFEST).is_file():
         return Trace(root)
@@ -356,7 +355,7 @@ def open_trace(path: str | Path) -> Trace:
     if not found:
         raise TraceError(
             f"{root} holds no trace (no {MANIFEST} below it); make one with "
-            "dfsim import SRC --out DIR --format flat"
+            "dfsim import SRC --out DIR"
         )
     if len(found) > 1:
         listed = ", ".join(str(p) for p in found)
