@@ -147,7 +147,9 @@ def test_v0_blocks_go_by_the_size_that_the_user_gives(desk, monkeypatch):
         (batch,) = desk(rows, group_size=4)[1].batches([])
         assert batch.group_size_G.tolist() == [4, 4, 4]
         assert batch.reward_N.tolist() == list(range(12))
-        assert "has 11 rows, no multiple of --group-size 4" in desk.refusal(rows[:11], group_size=4)
+        assert "has 11 rows, no multiple of 4; --group-size is" in desk.refusal(
+            rows[:11], group_size=4
+        )
         mixed = [*rows[:6], rows[8], rows[7], rows[6], *rows[9:]]
         text = desk.refusal(mixed, group_size=4)
         assert "1.jsonl:5: block 2 of 4 rows holds 2 prompts" in text

@@ -26,6 +26,7 @@ from .base import (
     require,
     source_files,
 )
+from .blocks import blocks
 
 EPS = 1e-4
 _OWN = {"step", "prompt", "completion", "advantage", PLACE}
@@ -109,25 +110,16 @@ def _block_size(chunk: Chunk) -> int:
     return size
 
 
+_REMEDIES = (
+    "give num_generations with --group-size N",
+    "the rows were interleaved over ranks, or num_generations is another; give it with "
+    "--group-size N",
+)
+
+
 def _blocks(chunk: Chunk, size: int) -> pl.DataFrame:
-    frame = chunk.frame
-    if frame.height % size:
-        raise TraceError(
-            f"{chunk.path} has {frame.height} rows, no multiple of {size}; give num_generations "
-            "with --group-size N"
-        )
-    block = pl.int_range(pl.len()) // size
-    prompts = frame.group_by(block.alias("b"), maintain_order=True).agg(
-        pl.col("prompt").n_unique().alias("n")
-    )["n"]
-    if (prompts > 1).any():
-        number = int((prompts > 1).arg_max() or 0)
-        raise TraceError(
-            f"{chunk.place(number * size)}: block {number + 1} of {size} rows holds "
-            f"{prompts[number]} prompts: the rows were interleaved over ranks, or num_generations "
-            "is another; give it with --group-size N"
-        )
-    return frame.with_columns(
+    block = blocks(chunk, size, _REMEDIES)
+    return chunk.frame.with_columns(
         group_uid=pl.format("{}-{}", pl.col("step"), block),
         rollout_idx=pl.int_range(pl.len()) % size,
     ).rename({"completion": "response"})

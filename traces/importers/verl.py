@@ -28,6 +28,7 @@ from .base import (
     require,
     source_files,
 )
+from .blocks import blocks
 
 _KEY = r"^(.+)_(\d+)_(\d+)$"
 _TEXT = {"input": "prompt", "output": "response"}
@@ -166,23 +167,13 @@ def _uid(value: Any) -> str | None:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
+_REMEDIES = (
+    "--group-size is the number of rollouts a prompt; count them, or use --group-by",
+    "the rows are not in blocks (verl's balance_batch reorders them); use --group-by input",
+)
+
+
 def _blocks(chunk: Chunk, first: int, size: int, summary: ImportSummary) -> pl.DataFrame:
-    frame = chunk.frame
-    if frame.height % size:
-        raise TraceError(
-            f"{chunk.path} has {first + frame.height} rows, no multiple of --group-size {size}; "
-            "count the rollouts a prompt, or use --group-by"
-        )
-    block = (first + pl.int_range(pl.len())) // size
-    mixed = frame.group_by(block.alias("b"), maintain_order=True).agg(
-        pl.col("prompt").n_unique().alias("prompts")
-    )["prompts"]
-    if (mixed > 1).any():
-        number = int((mixed > 1).arg_max() or 0)
-        raise TraceError(
-            f"{chunk.place(number * size)}: block {first // size + number + 1} of {size} rows "
-            f"holds {mixed[number]} prompts: the rows are not in blocks (verl's balance_batch "
-            "reorders them); use --group-by input"
-        )
+    block = blocks(chunk, size, _REMEDIES, first)
     summary.note(f"Groups are blocks of {size} rows, as --group-size says; each holds one prompt.")
-    return frame.with_columns(group_uid=pl.format("{}-{}", pl.lit(chunk.path.stem), block))
+    return chunk.frame.with_columns(group_uid=pl.format("{}-{}", pl.lit(chunk.path.stem), block))
