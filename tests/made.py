@@ -11,7 +11,7 @@ from dfsim.traces.manifest import Manifest
 from dfsim.traces.store import Trace, TraceWriter, open_trace
 from dfsim.traces.synthetic import exact_step
 
-# The names of estimators.md, in its order.
+# Names of the reported numbers, as they were specified.
 ESTIMATORS = [
     "num_responses",
     "num_groups",

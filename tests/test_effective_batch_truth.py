@@ -1,4 +1,4 @@
-"""``effective_batch`` against the true gradients of a small policy (estimators.md, the headline).
+"""``effective_batch``, the headline, against the true gradients of a small policy.
 
 Three GRU policies with shared parameters learn to copy, reverse or increment 2–5 digits until half
 of their samples are exactly right. Then come 4,000 prompts × 8 responses each, every prompt group's

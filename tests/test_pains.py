@@ -9,7 +9,6 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from conftest import SHARED
 from dumps import Desk, said, trl, trl_folder, v0, v1
 from made import solved_trace, trace_of
 from typer.testing import CliRunner
@@ -78,14 +77,6 @@ def test_every_pain_is_tested_or_says_why_not():
     tested = {int(m[1]) for name in globals() if (m := re.match(r"test_pain_(\d+)_", name))}
     assert tested.isdisjoint(NOT_HERE)
     assert tested | set(NOT_HERE) == set(PAINS)
-
-
-def test_the_list_of_pains_is_that_of_the_collection():
-    source = SHARED.parent / "design" / "formats.md"
-    if not source.is_file():
-        pytest.skip("the collection of pains is not on this machine")
-    text = source.read_text(encoding="utf-8").split("## 3.")[1]
-    assert [int(n) for n in re.findall(r"^\|(\d+)\|", text, re.MULTILINE)] == PAINS
 
 
 def test_pain_01_verl_5228_constant_groups_are_dropped():

@@ -1,4 +1,4 @@
-"""Slow reference for the data-strategy rules of `design/strategies.md`.
+"""Slow reference for the strategies, written from their rules alone.
 
 It is the oracle of the vectorised implementation, so it shares no code with it: plain lists,
 exact fractions where a rule is exact, `math.fsum` for every float sum (which also makes each
