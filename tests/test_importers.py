@@ -154,6 +154,9 @@ def test_v0_blocks_go_by_the_size_that_the_user_gives(desk, monkeypatch):
         text = desk.refusal(mixed, group_size=4)
         assert "1.jsonl:5: block 2 of 4 rows holds 2 prompts" in text
         assert "balance_batch" in text
+        late = [{**row, "step": 1 + i // 6} for i, row in enumerate(rows)]
+        text = desk.refusal(late, group_size=4)
+        assert "1.jsonl:5: block 2 of 4 rows holds 2 prompts or steps" in text
 
 
 def test_v0_prompts_that_repeat_in_a_later_chunk_are_seen(desk, monkeypatch):

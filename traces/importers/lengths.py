@@ -28,6 +28,8 @@ class Lengths:
             frame = frame.with_columns(num_tokens=pl.col("output_tokens").list.sum())
         if "num_tokens" in frame.columns:
             self._record("tokens")
+            if self.tokenizer is not None or self.options.length is not None:
+                self.summary.note("The rows have lengths, so responses were not measured.")
         elif self.tokenizer is not None and self._text(frame, "--tokenizer"):
             texts = frame["response"].fill_null("").to_list()
             counts = [
