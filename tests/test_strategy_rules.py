@@ -158,3 +158,10 @@ def test_log_prob_without_a_value_keeps_weight_one():
     assert weight[1] == 1.0
     assert np.isfinite(weight).all()
     assert weight[[0, 2, 3]].mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_bundled_trace(preset, bundled):
+    columns = ["num_tokens", "old_log_probs", "prompt_id", "advantage"]
+    for batch in bundled.batches(columns):
+        assert_as_reference(batch, preset, {})
