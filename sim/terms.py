@@ -38,7 +38,6 @@ class StepTerms:
         self.batch = batch
         coef_O = coefficients(batch, mode)
         tokens_O = output_tokens(batch)
-        self.has_lengths = batch.num_tokens_N is not None
         self.tokens_N: Int = self._per_response(tokens_O)
         self.coef_N: Float = self._per_response(coef_O * tokens_O)
         square_O = coef_O * coef_O

@@ -24,7 +24,6 @@ from dfsim.traces.ragged import (
     segment_mean,
     segment_min,
     segment_sum,
-    segment_var,
 )
 
 FEW = settings(max_examples=80, deadline=None, derandomize=True)
@@ -47,13 +46,6 @@ def mean(part):
     return math.fsum(part) / len(part)
 
 
-def variance(part, ddof):
-    if len(part) <= ddof:
-        return math.nan
-    centre = mean(part)
-    return math.fsum((v - centre) ** 2 for v in part) / (len(part) - ddof)
-
-
 @given(ragged)
 @FEW
 def test_offsets_cut_the_values_where_the_lists_ended(lists):
@@ -73,14 +65,6 @@ def test_float_reductions_equal_plain_loops(lists):
     )
     assert segment_max(values, offsets).tolist() == loop(max, lists, -math.inf)
     assert segment_min(values, offsets).tolist() == loop(min, lists, math.inf)
-
-
-@given(ragged, st.integers(0, 2))
-@FEW
-def test_variance_equals_a_plain_loop(lists, ddof):
-    values, offsets = flat(lists)
-    wanted = [variance(part, ddof) if part else math.nan for part in lists]
-    np.testing.assert_allclose(segment_var(values, offsets, ddof), wanted, rtol=1e-9, atol=1e-6)
 
 
 @given(whole)
@@ -117,15 +101,9 @@ def test_nothing_to_reduce(lengths):
     values, offsets = np.zeros(0), offsets_of(np.array(lengths, dtype=np.int64))
     assert segment_sum(values, offsets).tolist() == [0.0] * len(lengths)
     assert np.isnan(segment_mean(values, offsets)).all()
-    assert np.isnan(segment_var(values, offsets)).all()
     assert segment_max(values, offsets).tolist() == [-math.inf] * len(lengths)
     assert segment_min(values, offsets).tolist() == [math.inf] * len(lengths)
     assert len(segment_mean(values, offsets)) == len(lengths)
-
-
-def test_variance_of_values_far_from_zero_keeps_its_digits():
-    values = np.array([1e9 + 1, 1e9 + 2, 1e9 + 3, 1e9 + 4])  # one pass would lose them all
-    assert segment_var(values, np.array([0, 4]), ddof=1)[0] == pytest.approx(5 / 3, rel=1e-12)
 
 
 @given(ragged)

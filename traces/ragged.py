@@ -56,15 +56,6 @@ def segment_mean(values: AnyArray, offsets: Int) -> Float:
     return np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
 
 
-def segment_var(values: AnyArray, offsets: Int, ddof: int = 0) -> Float:
-    """Two-pass variance of each segment; NaN where its length is at most ``ddof``."""
-    sizes = np.diff(offsets)
-    centred = values - np.repeat(segment_mean(values, offsets), sizes)
-    squares = segment_sum(centred * centred, offsets)
-    dof = sizes - ddof
-    return np.divide(squares, dof, out=np.full(len(sizes), np.nan), where=dof > 0)
-
-
 @dataclass(frozen=True, eq=False)
 class Bucket:
     """All segments of one length.

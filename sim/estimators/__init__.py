@@ -47,7 +47,7 @@ def estimate_step(
     Returns:
         name → estimator → value; NaN where it can't be estimated on this step.
     """
-    estimators = with_phi(phi)
+    estimators = [e for e in with_phi(phi) if e.run != "cv"]  # one step has no variation
     values = StepSums(batch, decisions, estimators, loss_agg_mode, reward_tol).values()
     return {
         name: {e.name: float(values[i, 0, 0, k]) for i, e in enumerate(estimators)}
