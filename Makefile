@@ -23,9 +23,10 @@ check: $(VENV)/.dev ## style, types, floors
 	MYPYPATH=.cache $(BIN)/mypy -p dfsim
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev ## ratios of medians, measured in one process
+bench: $(VENV)/.live ## ratios of medians, measured in one process
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/decide.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/capture.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

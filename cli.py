@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from .live import commands as live_commands
 from .traces.errors import DfsimError
 
 app = typer.Typer(
@@ -335,6 +336,10 @@ def compact(
     trace = open_trace(path)
     files = run(trace, out, force=force)
     typer.echo(f"{out}: {len(trace.manifest.steps)} steps in {files} files")
+
+
+for _live in live_commands.COMMANDS:
+    app.command(rich_help_panel="Live")(_command(_live))
 
 
 def _version(value: bool) -> None:

@@ -68,7 +68,7 @@ def replay(
     estimators = with_phi(phi)
     steps = len(trace.manifest.steps)
     sums = RunSums(chosen, estimators, domains, steps, resamples)
-    for done, batch in enumerate(trace.batches(_columns(trace, chosen)), start=1):
+    for done, batch in enumerate(trace.batches(columns_for(trace, chosen)), start=1):
         scores = Scores(batch)
         decisions = {s.name: s.decide(batch, scores) for s in chosen}
         counts = group_counts(batch.num_groups, resamples, seed, batch.step)
@@ -123,7 +123,8 @@ def _with_baseline(strategies: Iterable[Strategy | str]) -> list[Strategy]:
     return [build(BASELINE), *others]
 
 
-def _columns(trace: Trace, strategies: Sequence[Strategy]) -> list[str]:
+def columns_for(trace: Trace, strategies: Sequence[Strategy]) -> list[str]:
+    """Columns to read so that strategies decide, and estimators see, what the run saw."""
     wanted = [*_ALWAYS, *(c for s in strategies for c in (*s.columns, *s.optional_columns))]
     per_token = "advantages" in trace.columns or any(
         c in TOKEN_COLUMNS for c in wanted[len(_ALWAYS) :]

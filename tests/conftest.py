@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rehearsals import rehearsed as rehearsed
 
 from dfsim.traces.store import Trace, open_trace
 

@@ -158,7 +158,7 @@ def spoil_a_column(path: Path, name: str) -> None:
         file.write_bytes(data[:start] + bytes(8) + data[start + 8 :])
         if unreadable(file, [name]) and not unreadable(file, others):
             break
-    entry = FileEntry(store._sha256(file), file.stat().st_size)
+    entry = FileEntry(store.sha256_of(file), file.stat().st_size)
     files = {**manifest.files, file.name: entry}
     write_manifest(path, dataclasses.replace(manifest, files=files))
 
@@ -312,7 +312,7 @@ def test_what_a_stopped_writer_left_is_invisible(small):
 
 
 @pytest.mark.parametrize("step", [2, 3])
-@pytest.mark.parametrize("where", ["write_manifest", "content_digest", "_sha256"])
+@pytest.mark.parametrize("where", ["write_manifest", "content_digest", "sha256_of"])
 def test_a_stopped_writer_leaves_earlier_steps_as_they_were(small, monkeypatch, where, step):
     before = read_all(small)
 

@@ -84,7 +84,8 @@ class RolloutBatch:
         rollout_idx_N: index of a response inside its group, ascending.
         uid_G: group uids.
         prompt_id_G: prompt ids, stable across epochs.
-        domains: names of D domains; ``domain_N`` holds codes into it.
+        domains: names of D domains; ``domain_N`` holds codes into it. A live step knows only its
+            own domains, so a rule must go by names, not codes.
         num_tokens_N: trainable tokens.
         output_offsets: cuts (N+1) of outputs in responses.
         output_tokens_O: trainable tokens of each output.

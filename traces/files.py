@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,15 @@ from .errors import DfsimError
 def temporary(target: Path) -> Path:
     """Name beside ``target`` that no reader looks at."""
     return target.with_name(f".{target.name}.tmp-{os.getpid()}")
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, as hex digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def check_regular(target: Path) -> None:

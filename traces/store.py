@@ -16,7 +16,7 @@ import polars as pl
 from .assemble import Runs, from_columns
 from .batch import RolloutBatch, missing_column, one_minus_prob_sq
 from .errors import TraceError
-from .files import temporary
+from .files import sha256_of, temporary
 from .manifest import MANIFEST, FileEntry, Manifest, StepEntry, read_manifest, write_manifest
 from .ragged import offsets_of, segment_sum
 from .schema import COLUMNS, NO_DOMAIN, OUTPUT_COLUMNS, REQUIRED, TOKEN_COLUMNS, WHOLE
@@ -113,7 +113,7 @@ class TraceWriter:
         scratch = temporary(self.folder / stem)
         try:
             frame.write_parquet(scratch, compression="zstd")
-            entry = FileEntry(_sha256(scratch), scratch.stat().st_size)
+            entry = FileEntry(sha256_of(scratch), scratch.stat().st_size)
             name = f"{stem}.parquet"
             if name in self.manifest.files:
                 name = f"{stem}_{entry.sha256[:12]}.parquet"
@@ -198,14 +198,6 @@ def content_digest(frame: pl.DataFrame) -> str:
             digest.update("\x00".join(series.fill_null("").to_list()).encode())
         else:
             digest.update(np.ascontiguousarray(series.fill_null(0).to_numpy()).tobytes())
-    return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
     return digest.hexdigest()
 
 
@@ -326,7 +318,7 @@ class Trace:
         entry = self.manifest.files.get(path.name)
         if entry is None or not path.is_file():
             raise self._broken(path, "is missing from the trace")
-        if path.stat().st_size != entry.size or _sha256(path) != entry.sha256:
+        if path.stat().st_size != entry.size or sha256_of(path) != entry.sha256:
             raise self._broken(path, "was changed after dfsim wrote it")
         self._verified.add(path.name)
 

@@ -1,0 +1,1 @@
+"""dfsim inside a training run: what it hands to a trainer."""

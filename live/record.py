@@ -1,0 +1,31 @@
+"""A strategy as JSON, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..sim.result import plain
+from ..strategies.base import Strategy
+from ..strategies.catalog import PRESETS, build
+
+
+def strategy_record(strategy: Strategy) -> dict[str, Any]:
+    """Name, parameters and tie seed: what rebuilds a strategy."""
+    params = {name: plain(value) for name, value in strategy.params.items()}
+    return {"name": strategy.name, "params": params, "tie_seed": strategy.tie_seed}
+
+
+def rebuild(record: Mapping[str, Any]) -> Strategy:
+    """Build the strategy of a record, under the name it had.
+
+    Raises:
+        StrategyError: this dfsim has no such strategy or parameter.
+    """
+    name = str(record["name"])
+    base = re.sub(r"\[[^\[\]/]*\]$", "", name)  # a sweep's values
+    fixed = PRESETS[base].fixed if base in PRESETS else {}
+    params = {k: v for k, v in record["params"].items() if k not in fixed}
+    return replace(build(base, params, tie_seed=int(record["tie_seed"])), name=name)

@@ -1,0 +1,1 @@
+"""A rehearsal: the real verl trainer on a CPU with a tiny model and verifiable tasks."""

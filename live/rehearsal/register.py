@@ -1,0 +1,82 @@
+"""Make verl run on a CPU, repeatably, in the current process.
+
+Everything here is a registration with verl, except for three replacements in memory:
+
+- ``verl.utils.distributed``: the process group is plain gloo (`engine.use_plain_gloo`);
+- ``verl.workers.engine.fsdp.transformer_impl``: a reference policy's offload does not pin memory
+  (`engine.register_engine`);
+- ``verl.trainer.ppo.v1.trainer_base``: uids are a function of seed, step, and draw
+  (`use_repeatable_uids`), because verl's are random and rows are ordered by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ..after_import import after_import
+
+SEED_VARIABLE = "DFSIM_REHEARSAL_SEED"
+_registered = False
+
+
+def register() -> None:
+    """Register platform, engine, and rollout; what needs a heavy module waits for its import."""
+    global _registered
+    if _registered:
+        return
+    _registered = True
+    from verl.plugin.platform import PlatformRegistry
+
+    from .engine import register_engine, use_plain_gloo
+    from .platform import CpuPlatform
+
+    PlatformRegistry.register(platform="cpu")(CpuPlatform)
+    after_import("verl.utils.distributed", use_plain_gloo)
+    after_import("verl.workers.engine.fsdp.transformer_impl", register_engine)
+    after_import("verl.workers.rollout.replica", _register_replica)
+    after_import("verl.workers.rollout.base", _register_rollout)
+    after_import("verl.trainer.ppo.v1.trainer_base", use_repeatable_uids)
+
+
+def _register_replica(replica: ModuleType) -> None:
+    def load() -> Any:
+        from .rollout import CpuReplica
+
+        return CpuReplica
+
+    replica.RolloutReplicaRegistry.register("cpu", load)
+
+
+def _register_rollout(base: ModuleType) -> None:
+    base._ROLLOUT_REGISTRY[("cpu", "async")] = f"{__package__}.rollout.CpuRollout"
+
+
+def use_repeatable_uids(trainer_base: ModuleType) -> None:
+    """Give prompts uids that rise in the order of draws and repeat with the seed.
+
+    Args:
+        trainer_base: ``verl.trainer.ppo.v1.trainer_base``. A uid starts with the global step and
+            the number of the draw in that step; the rest is a digest of those and the seed.
+    """
+    seed = os.environ.get(SEED_VARIABLE, "0")
+    drawn: dict[int, int] = {}
+    step = 0
+
+    def uid() -> uuid.UUID:
+        number = drawn[step] = drawn.get(step, 0) + 1
+        digest = hashlib.sha256(f"{seed}/{step}/{number}".encode()).hexdigest()
+        return uuid.UUID(f"{step:08x}{number:04x}4{digest[:3]}8{digest[3:18]}")
+
+    fetch = trainer_base.PPOTrainer._fetch_one_gen_batch
+
+    def fetch_in_step(trainer: Any) -> Any:
+        nonlocal step
+        step = trainer.global_steps
+        return fetch(trainer)
+
+    trainer_base.PPOTrainer._fetch_one_gen_batch = fetch_in_step
+    trainer_base.uuid = SimpleNamespace(uuid4=uid)  # type: ignore[attr-defined]
