@@ -84,6 +84,9 @@ def rehearse(
     trainer_mode: Annotated[str, typer.Option(help="verl's trainer.v1.trainer_mode.")] = (
         "dfsim_sync"
     ),
+    device: Annotated[
+        str, typer.Option(help="cpu, or an accelerator that verl knows, such as cuda.")
+    ] = "cpu",
     override: Override = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -107,6 +110,7 @@ def rehearse(
         responses=responses,
         seed=seed,
         trainer_mode=trainer_mode,
+        device=device,
         agent=agent,
         ranks=ranks,
         mini_batches=mini_batches,

@@ -53,7 +53,10 @@ def check_installation() -> list[Check]:
     ):
         warnings.simplefilter("ignore")
         checks.append(_registration())
-        checks += [_seam(seam) for seam in SEAMS]
+        problems = [(str(seam), problem) for seam in SEAMS if (problem := seam.problem())]
+    checks += [Check(name, False, problem) for name, problem in problems]
+    if not problems:
+        checks.append(Check("seams", True, f"{len(SEAMS)} private functions of verl as expected"))
     return checks
 
 
@@ -92,11 +95,6 @@ def _registration() -> Check:
             "VERL_USE_EXTERNAL_PLUGINS, or add dfsim to it, and install dfsim where verl runs",
         )
     return Check("plug-in", True, f"trainer {TRAINER_MODE} and the reporting losses are registered")
-
-
-def _seam(seam: Any) -> Check:
-    problem = seam.problem()
-    return Check(str(seam), problem is None, problem or "as expected")
 
 
 QUIET = (

@@ -273,13 +273,13 @@ class Session:
             metrics["dfsim/capture/handover_seconds"] = time.perf_counter() - began
 
     def _judge(self, step: _Step, metrics: MutableMapping[str, Any]) -> Verdict:
-        got = take_seen(metrics)
         assert step.want is not None
-        if self._deliverable_skip(step):
-            return Verdict(None, "the update was skipped: the decision kept nothing")
         if self.proof_mode is None:
             mode = policy_loss_mode(self._config)
             return Verdict(None, f"loss_mode={mode} is not one of verl's own, so nothing reports")
+        got = take_seen(metrics)
+        if self._deliverable_skip(step):
+            return Verdict(None, "the update was skipped: the decision kept nothing")
         rows = self._mini_batch_rows
         one = len(step.responses.rows.keys) == rows and (self._actor.get("ppo_epochs") or 1) == 1
         dynamic = bool(self._actor.get("use_dynamic_bsz"))

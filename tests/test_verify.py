@@ -13,6 +13,10 @@ from typer.testing import CliRunner
 
 import dfsim
 from dfsim.cli import app
+from dfsim.live.delivery import apply
+from dfsim.live.log import LIVE_LOG
+from dfsim.live.promotion import promoted, read_promotion, sealed, write_promotion_folder
+from dfsim.live.verify import Verification, verify
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.manifest import write_manifest
@@ -22,16 +26,6 @@ pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")
 
 from live_trace import live_trace, responses_of  # noqa: E402
-
-from dfsim.live.delivery import apply  # noqa: E402
-from dfsim.live.log import LIVE_LOG  # noqa: E402
-from dfsim.live.promotion import (  # noqa: E402
-    promoted,
-    read_promotion,
-    sealed,
-    write_promotion_folder,
-)
-from dfsim.live.verify import Verification, verify  # noqa: E402
 
 
 def run(*args):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from ...traces.batch import RolloutBatch
-from ...traces.ragged import Float
+import numpy as np
 
 ZERO_STEPS = 2
 
@@ -15,6 +14,6 @@ class Canary:
 
     kind = "select"
 
-    def weights(self, batch: RolloutBatch) -> Float:
+    def weights(self, batch: Any) -> Any:
         """Weights (N)."""
         return np.full(batch.num_responses, float(batch.step > ZERO_STEPS))

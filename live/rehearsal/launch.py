@@ -27,23 +27,24 @@ RUN_VARIABLE = "DFSIM_REHEARSAL_RUN"  # scratch folder
 RAY_VARIABLE = "DFSIM_REHEARSAL_RAY"  # Ray's folder; marks every process of the run
 MODEL_VARIABLE = "DFSIM_REHEARSAL_MODEL"
 FORKS_VARIABLE = "DFSIM_REHEARSAL_FORKS"  # socket of `fork_server`
-ROWS = 960
+ROWS = 192
 AGENTS = {"single": "SingleOutput", "multi-output": "MultiOutput"}
 ASYNC_MODES = ("colocate_async", "separate_async")
-_NOT_INHERITED = ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES")
 Step = dict[str, float]
 OnStep = Callable[[int, Step], None]
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A run of verl's v1 trainer on this machine's CPU.
+    """A run of verl's v1 trainer on this machine.
 
     Args:
         steps: Training steps.
         prompts, responses: Prompts a step, and sessions a prompt.
         seed: Seed of the dataset, its order, and every sample.
         trainer_mode: Name of a registered trainer.
+        device: ``cpu``, or an accelerator that verl knows, such as ``cuda``: training runs there,
+            sampling stays on the CPU.
         agent: ``single`` or ``multi-output``.
         ranks: Data-parallel ranks.
         mini_batches: Optimizer steps a step.
@@ -62,11 +63,12 @@ class Rehearsal:
     responses: int = 6
     seed: int = 0
     trainer_mode: str = "sync"
+    device: str = "cpu"
     agent: str = "single"
     ranks: int = 1
     mini_batches: int = 1
     dynamic_batches: bool = False
-    lr: float = 5e-5
+    lr: float = 1e-4
     overrides: tuple[str, ...] = ()
     fork: bool = True
     folder: Path | None = None
@@ -111,7 +113,7 @@ class Rehearsal:
             "algorithm.adv_estimator": "grpo",
             "reward.num_workers": 1,
             "reward.custom_reward_function.path": f"pkg://{task.__name__}",
-            "trainer.device": "cpu",
+            "trainer.device": self.device,
             "trainer.nnodes": 1,
             "trainer.n_gpus_per_node": self.ranks,
             "trainer.logger": "[file]",
@@ -142,12 +144,13 @@ class Rehearsal:
                 f"+actor_rollout_ref.{role}.fsdp_config.mixed_precision.{what}_dtype": "fp32"
                 for what in ("param", "reduce", "buffer")
             }
-        if self.fork:
+        fork = self.fork and self.device == "cpu"  # a forked process can't use CUDA
+        if fork:
             client = Path(__file__).with_name("fork_client.py")
             settings["ray_kwargs.ray_init.runtime_env.py_executable"] = (
                 f"'{sys.executable} -I -S {client}'"
             )
-        main = f"{__package__}.fork_server" if self.fork else "verl.trainer.main_ppo"
+        main = f"{__package__}.fork_server" if fork else "verl.trainer.main_ppo"
         return [
             *(sys.executable, "-m", main),
             *(f"{name}={value}" for name, value in settings.items()),
@@ -157,8 +160,7 @@ class Rehearsal:
     def environment(self) -> dict[str, str]:
         """Return the environment of the run's processes, but for its folders."""
         variables = {
-            **{k: v for k, v in os.environ.items() if k not in _NOT_INHERITED},
-            "VERL_PLATFORM": "cpu",
+            **{k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
             "DFSIM_REHEARSAL": "1",
             "DFSIM_REHEARSAL_SEED": str(self.seed),
             "VERL_LOGGING_LEVEL": "WARN",
@@ -174,6 +176,9 @@ class Rehearsal:
             "RAY_DEDUP_LOGS": "0",
             "RAY_COLOR_PREFIX": "0",
         }
+        if self.device == "cpu":
+            variables["VERL_PLATFORM"] = "cpu"
+            variables.pop("CUDA_VISIBLE_DEVICES", None)
         if self.save_parameters is not None:
             variables["DFSIM_REHEARSAL_PARAMETERS"] = str(self.save_parameters.absolute())
         return variables

@@ -1,4 +1,4 @@
-"""Make verl run on a CPU, repeatably, in the current process.
+"""Make verl run a rehearsal, on a CPU and repeatably, in the current process.
 
 Everything here is a registration with verl, except for three replacements in memory:
 
@@ -29,6 +29,14 @@ def register() -> None:
     if _registered:
         return
     _registered = True
+    if os.environ.get("VERL_PLATFORM") == "cpu":
+        _run_on_cpu()
+    after_import("verl.workers.rollout.replica", _register_replica)
+    after_import("verl.workers.rollout.base", _register_rollout)
+    after_import("verl.trainer.ppo.v1.trainer_base", use_repeatable_uids)
+
+
+def _run_on_cpu() -> None:
     from verl.plugin.platform import PlatformRegistry
 
     from .engine import register_engine, use_plain_gloo
@@ -37,9 +45,6 @@ def register() -> None:
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
     after_import("verl.utils.distributed", use_plain_gloo)
     after_import("verl.workers.engine.fsdp.transformer_impl", register_engine)
-    after_import("verl.workers.rollout.replica", _register_replica)
-    after_import("verl.workers.rollout.base", _register_rollout)
-    after_import("verl.trainer.ppo.v1.trainer_base", use_repeatable_uids)
 
 
 def _register_replica(replica: ModuleType) -> None:

@@ -66,7 +66,7 @@ class CpuRollout(BaseRollout):  # type: ignore[misc]
         """Gather the weights, in which every rank takes part, and send them to the server."""
         if wire_format != "named_tensors":
             raise ValueError(f"the rehearsal's rollout knows no wire format {wire_format!r}")
-        arrays = {name: tensor.detach().float().numpy().copy() for name, tensor in weights}
+        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in weights}
         rank = torch.distributed.get_rank()
         if (folder := os.environ.get(PARAMETERS_VARIABLE)) and rank == 0:
             _write(Path(folder) / f"step_{global_steps}.npz", arrays)
