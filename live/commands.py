@@ -41,12 +41,12 @@ def doctor(
     quiet: Quiet = False,
 ) -> None:
     """Check that verl, the plug-in and every private seam are as dfsim expects."""
-    from .doctor import check_installation, run_canary
+    from .doctor import check_installation, folded, run_canary
 
     checks = check_installation()
     sound = all(check.ok is not False for check in checks)
     if not json:
-        _print_checks(checks)
+        _print_checks(folded(checks))
     if canary and sound:
         with _steps("canary", 3, quiet or json) as on_step:
             trained = run_canary(trainer_mode, override or (), zero or (), on_step)
@@ -274,7 +274,7 @@ def _steps(
     """Lines on stderr as verl reports its steps; the first takes about a minute."""
     began = time.monotonic()
     if not quiet:
-        typer.echo(f"{title}: starting verl, Ray and the tiny model; about a minute …", err=True)
+        typer.echo(f"{title}: starting verl, Ray and the tiny model; up to a minute …", err=True)
 
     def on_step(step: int, metrics: Mapping[str, Any]) -> None:
         if not quiet:

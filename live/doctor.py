@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .compat import SEAMS, SUPPORTED_VERL, TRAINER_MODE
+from .compat import SEAMS, SUPPORTED_VERL, TRAINER_MODE, Seam
 from .proof import METRIC, proof_name
 
 PACKAGES = (
     *("torch", "ray", "tensordict", "TransferQueue", "transformers"),
     *("cachetools", "fastapi", "uvicorn"),
 )
+_AS_EXPECTED = "as expected"
 _INSTALL = "pip install 'dfsim[live]' adds what is missing"
 
 
@@ -53,11 +54,22 @@ def check_installation() -> list[Check]:
     ):
         warnings.simplefilter("ignore")
         checks.append(_registration())
-        problems = [(str(seam), problem) for seam in SEAMS if (problem := seam.problem())]
-    checks += [Check(name, False, problem) for name, problem in problems]
-    if not problems:
-        checks.append(Check("seams", True, f"{len(SEAMS)} private functions of verl as expected"))
+        checks += [_seam(seam) for seam in SEAMS]
     return checks
+
+
+def _seam(seam: Seam) -> Check:
+    problem = seam.problem()
+    return Check(str(seam), problem is None, problem or _AS_EXPECTED)
+
+
+def folded(checks: Sequence[Check]) -> list[Check]:
+    """The same for reading: seams that are as expected become one line."""
+    fine = [check for check in checks if check.message == _AS_EXPECTED]
+    rest = [check for check in checks if check not in fine]
+    if fine:
+        rest.append(Check("seams", True, f"{len(fine)} private functions of verl {_AS_EXPECTED}"))
+    return rest
 
 
 def _verl_version() -> Check:
