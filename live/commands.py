@@ -22,7 +22,7 @@ Override = Annotated[
 
 OnStep = Callable[[int, Mapping[str, Any]], None]
 
-LABEL = "347k-parameter CPU run: not evidence about LLMs"
+LABEL = "346k-parameter CPU run: not evidence about LLMs"
 
 
 def doctor(

@@ -114,6 +114,11 @@ def verify(
     if run.get("strategy"):
         delivered = rebuild(run["strategy"]) if promotion is None else promotion.build()
     shadows = [rebuild(record) for record in run.get("shadow", ())]
+    if delivered is None and not shadows and promotion is None:
+        raise DfsimError(
+            f"{trace.path} is of a run that delivered and shadowed nothing, so there is "
+            "no decision to verify; dfsim replay says what strategies would have done"
+        )
     log = read_records(trace.path)
     gates += _decisions(trace, run, delivered, shadows, log, progress)
     if delivered is not None:

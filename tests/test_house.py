@@ -71,5 +71,5 @@ def test_public_names_resolve():
 
 
 def test_the_bundled_trace_is_small_and_labelled(bundled):
-    assert bundled.manifest.label == "347k-parameter CPU run: not evidence about LLMs"
+    assert bundled.manifest.label == "346k-parameter CPU run: not evidence about LLMs"
     assert sum(f.size for f in bundled.manifest.files.values()) < 3_000_000

@@ -270,7 +270,7 @@ def test_settings_reach_hydra_as_they_were_given(parse, tmp_path, monkeypatch):
         params=["a=1e-6", "b=[0.25, 0.5]", "metric=efficiency", "flag=true"],
         shadow=["maxvar@paper", "it's=odd.py:Mine"],
         capture=Path("a b") / "it's, here=there",
-        label="347k-parameter run: not evidence",
+        label="346k-parameter run: not evidence",
     )
     here = Path.cwd()
     assert parse(items) == {
@@ -281,7 +281,7 @@ def test_settings_reach_hydra_as_they_were_given(parse, tmp_path, monkeypatch):
         "dfsim.params.flag": True,
         "dfsim.shadow": ["maxvar@paper", f"{here}/it's=odd.py:Mine"],
         "dfsim.capture.dir": f"{here}/a b/it's, here=there",
-        "dfsim.capture.label": "347k-parameter run: not evidence",
+        "dfsim.capture.label": "346k-parameter run: not evidence",
     }
     assert parse(dfsim_overrides(promotion=Path("p q"))) == {"dfsim.promotion": f"{here}/p q"}
     assert dfsim_overrides() == ()

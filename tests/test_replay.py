@@ -18,7 +18,7 @@ from dfsim.sim.estimators import CATALOG
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.errors import DfsimError, StrategyError, TraceError
 from dfsim.traces.manifest import FileEntry, read_manifest, write_manifest
-from dfsim.traces.store import _sha256, open_trace
+from dfsim.traces.files import sha256_of, open_trace
 from dfsim.traces.synthetic import binary_steps, expected_live_frac
 
 NUMBERS = ("mean", "low", "high", "future_low", "future_high")
@@ -373,7 +373,7 @@ def _compacted(folder, trace):
         type(s)(**{**vars(s), "file": "all.parquet", "first_row": start}) for s, start in entries
     )
     file = folder / "all.parquet"
-    files = {"all.parquet": FileEntry(_sha256(file), file.stat().st_size)}
+    files = {"all.parquet": FileEntry(sha256_of(file), file.stat().st_size)}
     write_manifest(folder, type(old)(**{**vars(old), "steps": steps, "files": files}))
     return open_trace(folder)
 
