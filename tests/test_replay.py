@@ -17,8 +17,9 @@ from dfsim.sim.aggregation import LOSS_AGG_MODES
 from dfsim.sim.estimators import CATALOG
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.errors import DfsimError, StrategyError, TraceError
+from dfsim.traces.files import sha256_of
 from dfsim.traces.manifest import FileEntry, read_manifest, write_manifest
-from dfsim.traces.files import sha256_of, open_trace
+from dfsim.traces.store import open_trace
 from dfsim.traces.synthetic import binary_steps, expected_live_frac
 
 NUMBERS = ("mean", "low", "high", "future_low", "future_high")
