@@ -93,6 +93,12 @@ def replay(
     seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
     tie_seed: Annotated[int, typer.Option(help="Seed that breaks ties across groups.")] = 0,
     phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
+    candidates: Annotated[
+        str, typer.Option(help="Mixers: sync, prompts, or oversample=K; where draws come from.")
+    ] = "prompts",
+    clock: Annotated[
+        str, typer.Option(help="Mixers: step, exposure or both; what a reward depends on.")
+    ] = "both",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -102,7 +108,7 @@ def replay(
     import dataclasses
 
     from .sim.replay import replay as run
-    from .strategies.grammar import strategies_of
+    from .strategies.mix.grammar import chosen_of
     from .traces.files import check_new_folder
     from .traces.store import open_trace
 
@@ -112,7 +118,7 @@ def replay(
         from .sim.census import cannot_run
 
         skipped = cannot_run(trace)
-    chosen = strategies_of(
+    chosen, mixes = chosen_of(
         strategy or [], param or [], scorer, actuator, tie_seed=tie_seed, skip=skipped
     )
     if out is not None:
@@ -139,21 +145,36 @@ def replay(
                 progress=tick,
                 on_decision=on_decision,
             )
+    mixers = []
+    if mixes:
+        from .sim.mix_result import replay_mixers
+        from .sim.mixing import Candidates, clocks_of
+
+        pool, clocks = Candidates.parse(candidates), clocks_of(clock)
+        with _progress("mixers", quiet) as tick:
+            mixers = replay_mixers(trace, mixes, pool, clocks, tick)
     left_out = [f"{name} was left out: {reason}" for name, reason in skipped.items()]
     result = dataclasses.replace(result, notes=[*left_out, *result.notes])
     if out is not None:
         from .reports.files import write_replay
 
-        write_replay(result, out, force)
+        write_replay(result, out, force, mixers)
     if json:
-        from .reports.files import dump_json
+        from .reports.files import dump_json, replay_record
 
-        typer.echo(dump_json(result.to_dict()))
+        typer.echo(dump_json(replay_record(result, mixers)))
         return
-    from .reports.tables import console, print_replay
+    from .reports.mix_tables import print_mixing
+    from .reports.tables import console, print_replay, trace_line
 
     screen = console()
-    print_replay(result, screen)
+    if chosen or not mixers:
+        print_replay(result, screen)
+    else:
+        screen.print(trace_line(result))
+    if mixers:
+        screen.print()
+        print_mixing(mixers, screen)
     for written in filter(None, (out, decisions)):
         screen.print(f"Written: {written}")
 

@@ -40,7 +40,7 @@ def read_rows(
         text: tokenizer that decodes prompts and responses, or ``None`` for no text.
 
     Returns:
-        The rows, and the raw nested tensors that a delivery writes back over.
+        The rows, and the nested tensors that a delivery needs: ``response_mask``, ``returns``.
     """
     wanted = [*_FIELDS, *_OPTIONAL, *TOKEN_FIELDS, *([domain] if domain else [])]
     if text is not None:
@@ -48,12 +48,12 @@ def read_rows(
     data = tq.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=list(dict.fromkeys(wanted))
     )
-    mask, offsets = _flat(data["response_mask"])
-    score = _flat(data["rm_scores"])[0]
+    mask, offsets = flat(data["response_mask"])
+    score = flat(data["rm_scores"])[0]
     rewarded = score
     if kl_in_reward and "token_level_rewards" in data:
-        rewarded = _flat(data["token_level_rewards"])[0]
-    prompts, prompt_offsets = _flat(data["prompts"])
+        rewarded = flat(data["token_level_rewards"])[0]
+    prompts, prompt_offsets = flat(data["prompts"])
     ids = [prompts[a:b] for a, b in pairwise(prompt_offsets)]
     rows = OutputRows(
         step=step,
@@ -61,15 +61,15 @@ def read_rows(
         is_padding_R=np.array([bool(t.get("is_padding", False)) for t in batch.tags]),
         offsets=offsets,
         mask_F=mask > 0,
-        advantage_F=_flat(data["advantages"])[0],
+        advantage_F=flat(data["advantages"])[0],
         reward_R=segment_sum(rewarded, offsets),
         task_reward_R=segment_sum(score, offsets) if kl_in_reward else None,
         tokens={
-            ours: _flat(data[theirs])[0] for theirs, ours in TOKEN_FIELDS.items() if theirs in data
+            ours: flat(data[theirs])[0] for theirs, ours in TOKEN_FIELDS.items() if theirs in data
         },
-        is_weight_F=_flat(data["rollout_is_weights"])[0] if "rollout_is_weights" in data else None,
+        is_weight_F=flat(data["rollout_is_weights"])[0] if "rollout_is_weights" in data else None,
         prompt_R=np.array([prompt_digest(i) for i in ids], dtype=object),
-        domain_R=np.array(_listed(data[domain]), dtype=object) if domain else None,
+        domain_R=np.array(_listed(data[domain]), dtype=object) if domain in data else None,
         mini_batch_R=None
         if mini_batch_rows is None
         else mini_batches(len(batch.keys), ranks, mini_batch_rows),
@@ -78,12 +78,7 @@ def read_rows(
         extras=_extras(_listed(data["extra_fields"])) if "extra_fields" in data else {},
         texts=None if text is None else _texts(text, ids, data["responses"]),
     )
-    tensors = {
-        name: data[name]
-        for name in ("response_mask", "advantages", "returns", "rollout_is_weights")
-        if name in data
-    }
-    return rows, tensors
+    return rows, {name: data[name] for name in ("response_mask", "returns")}
 
 
 def write_fields(batch: Any, like: torch.Tensor, fields: Mapping[str, AnyArray]) -> Any:
@@ -110,12 +105,7 @@ def write_fields(batch: Any, like: torch.Tensor, fields: Mapping[str, AnyArray])
     )
 
 
-def flat_values(tensor: torch.Tensor) -> AnyArray:
-    """Flat values (F) of a nested tensor."""
-    return _flat(tensor)[0]
-
-
-def _flat(tensor: torch.Tensor) -> tuple[AnyArray, Int]:
+def flat(tensor: torch.Tensor) -> tuple[AnyArray, Int]:
     """Values and offsets of a jagged tensor, whatever view verl handed out."""
     if not tensor.is_nested:
         rows, width = tensor.shape[0], tensor.shape[1]
@@ -149,11 +139,11 @@ def _extras(fields: Sequence[Any]) -> dict[str, AnyArray]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, np.number))
+    return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
 def _texts(tokenizer: Any, prompts: Sequence[AnyArray], responses: Any) -> dict[str, AnyArray]:
-    values, offsets = _flat(responses)
+    values, offsets = flat(responses)
     answers = [values[a:b] for a, b in pairwise(offsets)]
 
     def decoded(rows: Sequence[AnyArray]) -> AnyArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import re
 import socket
@@ -40,7 +41,7 @@ class CapturedStep:
 
     Attributes:
         columns: canonical columns, list columns as (values, lengths).
-        record: JSON: decisions' digests, delivery, estimates, seconds.
+        record: JSON: decisions' digests, delivery, what a mixer drew, seconds.
     """
 
     columns: Mapping[str, Any]
@@ -110,6 +111,7 @@ class Capture:
     ) -> None:
         self.settings, self._say = settings, say
         self.failed = 0
+        self._stuck = False
         self._error: Exception | None = None
         self._manifest = Manifest(
             writer=f"dfsim {__version__}",
@@ -141,13 +143,40 @@ class Capture:
         old = read_manifest(folder)
         mine = self._manifest.config
         names = sorted({*mine, *old.config} - {"seed"})
-        changed = [name for name in names if old.config.get(name) != mine.get(name)]
-        if changed:
-            raise DfsimError(
-                f"+dfsim.capture.dir={folder} holds the capture of a run with another "
-                f"{changed[0]}; name an empty folder"
-            )
+        for name in names:
+            was, now = old.config.get(name), mine.get(name)
+            if name == "dfsim" and isinstance(was, Mapping) and isinstance(now, Mapping):
+                keys = [key for key in now if was.get(key) != now[key]]
+                name, was, now = (
+                    (f"dfsim.{keys[0]}", was.get(keys[0]), now[keys[0]])
+                    if keys
+                    else (name, None, None)
+                )
+            if was != now:
+                raise DfsimError(
+                    f"+dfsim.capture.dir={folder} holds the capture of a run with another {name} "
+                    f"({_short(was)} there, {_short(now)} here); name an empty folder"
+                )
         return {s.step for s in old.steps}
+
+    def check_start(self, fresh: bool) -> None:
+        """Refuse early what :meth:`start` would refuse after models have loaded.
+
+        Args:
+            fresh: whether the run is certain to begin at step 1.
+
+        Raises:
+            DfsimError: see :meth:`start`; or no folder can be made there.
+        """
+        folder = self.settings.dir
+        parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise DfsimError(f"+dfsim.capture.dir={folder}: {parent} is no folder to write in")
+        if fresh and self._known:
+            raise DfsimError(
+                f"+dfsim.capture.dir={folder} holds steps {min(self._known)}–{max(self._known)} of "
+                "an earlier run, and this run starts at 1; name an empty folder, or move that one"
+            )
 
     def start(self, first_step: int, estimate: str) -> None:
         """Create the folder, say where it is, and begin to write.
@@ -162,11 +191,7 @@ class Capture:
         """
         folder = self.settings.dir
         overlap = sorted(s for s in self._known if s >= first_step)
-        if self._known and first_step <= 1:
-            raise DfsimError(
-                f"+dfsim.capture.dir={folder} holds steps {min(self._known)}–{max(self._known)} of "
-                "an earlier run, and this run starts at 1; name an empty folder"
-            )
+        self.check_start(first_step <= 1)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -186,16 +211,19 @@ class Capture:
         self._started = True
 
     def put(self, step: CapturedStep) -> None:
-        """Hand a step over; waits for a slow disk up to a minute, then gives the step up.
+        """Hand a step over; waits for a slow disk up to a minute, once, then gives steps up.
 
         Raises:
             DfsimError: an earlier write failed and ``on_error=raise``.
         """
         if self._error is not None and self.settings.on_error == "raise":
             raise DfsimError(f"dfsim capture failed: {self._error}") from self._error
+        patience = 0.001 if self._stuck else _WAIT_SECONDS
         try:
-            self._queue.put(step, timeout=_WAIT_SECONDS)
+            self._queue.put(step, timeout=patience)
+            self._stuck = False
         except queue.Full:
+            self._stuck = True  # later steps don't wait until one got through
             number = step.record.get("step")
             self._lost(TimeoutError(f"step {number} waited {_WAIT_SECONDS:.0f} s for the disk"))
 
@@ -207,9 +235,15 @@ class Capture:
         """
         if not self._started:
             return
-        self._queue.put(None)
-        self._thread.join()
         self._started = False
+        try:
+            self._queue.put(None, timeout=_WAIT_SECONDS)
+            self._thread.join(timeout=_WAIT_SECONDS)
+        except queue.Full:
+            pass
+        if self._thread.is_alive():
+            left = self._queue.qsize()
+            self._lost(TimeoutError(f"the disk hangs; about {left} steps were given up at the end"))
         if self._error is not None and self.settings.on_error == "raise":
             raise DfsimError(f"dfsim capture failed: {self._error}") from self._error
         if self.failed:
@@ -245,3 +279,10 @@ def estimate_size(
     size = responses * 200 + tokens * 4 * token_lists
     unit, scale = ("GB", 1e9) if size >= 1e9 else ("MB", 1e6)
     return tokens, f"at most {size / scale:.3g} {unit} a step before compression"
+
+
+def _short(value: Any) -> str:
+    """A setting's value in few words: a strategy by its name."""
+    if isinstance(value, Mapping) and "name" in value:
+        return str(value["name"])
+    return "none" if value is None else str(value)[:60]

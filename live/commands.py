@@ -145,7 +145,7 @@ def promote(
     ] = 0,
     rescale: Annotated[str, typer.Option(help="none, kept or mean_one.")] = "none",
     on_empty: Annotated[
-        str, typer.Option(help="A step that keeps nothing: skip_update or keep_all.")
+        str, typer.Option(help="A step that keeps nothing: skip_update, keep_all or deliver.")
     ] = "skip_update",
     tie_seed: Annotated[int, typer.Option(help="Breaks ties across groups.", min=0)] = 0,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the forecast.")] = 200,

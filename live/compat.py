@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..strategies.base import Strategy
@@ -13,7 +14,6 @@ from ..traces.errors import DfsimError, nearest
 
 SUPPORTED_VERL = ("0.9.1",)
 TRAINER_MODE = "dfsim_sync"
-ON_CPU = "DFSIM_REHEARSAL"
 
 GROUP_ESTIMATORS = (
     *("grpo", "grpo_vectorized", "grpo_passk", "gdpo", "gpg"),
@@ -72,8 +72,26 @@ SEAMS = (
         ("self", "metrics", "timing_raw", "sample_batch_size"),
     ),
     Seam(_BASE, "PPOTrainer._init_dataloader", ("self",)),
-    Seam(_BASE, "PPOTrainer._shutdown_dump_executor", ("self",)),
     Seam(_BASE, "PPOTrainer._load_checkpoint", ("self",)),
+    Seam(_BASE, "PPOTrainer._balance_batch", ("self", "batch", "metrics")),
+    Seam(_BASE, "PPOTrainer._fetch_one_gen_batch", ("self",)),
+    Seam(_BASE, "PPOTrainer.fit", ("self", "agent_loop_manager")),
+    Seam("verl.workers.rollout.base", "_ROLLOUT_REGISTRY", ()),
+    Seam(
+        "verl.utils.distributed",
+        "initialize_global_process_group_ray",
+        ("timeout_second", "backend"),
+    ),
+    Seam(
+        "verl.trainer.ppo.v1.replay_buffer",
+        "ReplayBuffer._select_prompt_uids",
+        ("self", "partition_id", "sampleable_keys", "batch_size"),
+    ),
+    Seam(
+        "verl.trainer.ppo.v1.replay_buffer",
+        "ReplayBuffer._materialize_batch",
+        ("self", "partition_id"),
+    ),
     Seam("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync", ("config",)),
     Seam("verl.trainer.ppo.core_algos", "POLICY_LOSS_REGISTRY", ()),
     Seam(
@@ -153,6 +171,36 @@ def check_run(config: Mapping[str, Any], strategies: tuple[Strategy, ...], deliv
             f"loss_mode=geo_mean collapses token weights to one a response, and {per_token[0]} "
             "weighs tokens; use loss_mode=vanilla, or a strategy that weighs responses"
         )
+
+
+def check_mixing(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration under which a mixer's draw would come late or not at all.
+
+    Raises:
+        DfsimError: names the setting, why, and the remedy.
+    """
+    data = config["data"]
+    if data.get("dataloader_num_workers"):
+        raise DfsimError(
+            f"data.dataloader_num_workers={data['dataloader_num_workers']} fetches prompts ahead, "
+            "so a mixer would act late; set it to 0"
+        )
+    size = data.get("gen_batch_size") or data["train_batch_size"]
+    filters = config["algorithm"].get("filter_groups") or {}
+    if size != data["train_batch_size"] or filters.get("enable"):
+        raise DfsimError(
+            "a mixer draws a step's prompts at once: leave data.gen_batch_size unset and "
+            "algorithm.filter_groups.enable=false"
+        )
+
+
+def starts_at_one(config: Mapping[str, Any]) -> bool:
+    """Whether the run finds no checkpoint to resume from."""
+    trainer = config["trainer"]
+    if trainer.get("resume_mode") == "auto":
+        folder = Path(str(trainer["default_local_dir"]))
+        return not (folder / "latest_checkpointed_iteration.txt").exists()
+    return trainer.get("resume_mode") == "disable"
 
 
 def policy_loss_mode(config: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """verl's ``verl.plugins`` entry point: registers dfsim's trainer and reporting losses.
 
 verl imports this module in every process that imports verl. Registration waits until the modules it
-needs are imported anyway, so a process that only borrows a function from verl pays nothing.
+needs are imported anyway, so a process that only borrows a function from verl pays next to nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from .after_import import after_import
-from .compat import ON_CPU
+
+ON_CPU = "DFSIM_REHEARSAL"
 
 
 def _loudly(register: Callable[[ModuleType], None], what: str) -> Callable[[ModuleType], None]:
@@ -30,6 +32,25 @@ def _loudly(register: Callable[[ModuleType], None], what: str) -> Callable[[Modu
 
 def _register_trainer(module: ModuleType) -> None:
     from . import trainer  # noqa: F401  registers itself
+
+    _warn_of_unused_settings(module.PPOTrainerSync)
+
+
+def _warn_of_unused_settings(stock: Any) -> None:
+    """Let the stock trainer say that it does not act on ``+dfsim`` settings; no more than that."""
+    start = stock.__init__
+
+    def announced(self: Any, config: Any) -> None:
+        if type(self) is stock and config.get("dfsim") is not None:
+            print(
+                "dfsim: +dfsim settings have no effect with trainer.v1.trainer_mode=sync; add "
+                "trainer.v1.trainer_mode=dfsim_sync",
+                file=sys.stderr,
+                flush=True,
+            )
+        start(self, config)
+
+    stock.__init__ = announced
 
 
 def _register_proofs(module: ModuleType) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,10 +110,11 @@ class Promotion:
         """
         if self.code != deciding_code():
             was = self.versions.get("dfsim", "?")
+            other = "install that version" if was != __version__ else "go back to its sources"
             raise DfsimError(
-                f"{self.folder / PROMOTION} was written by other deciding code (dfsim {was}, here "
-                f"{__version__}): its forecast does not speak for this one. Promote again with "
-                "this dfsim, or install that version"
+                f"{self.folder / PROMOTION} was written by other deciding code (dfsim {was} "
+                f"{self.code[:8]}, here {__version__} {deciding_code()[:8]}): its forecast does "
+                f"not speak for this one. Promote again with this dfsim, or {other}"
             )
         if self.own_file is not None:
             path = Path(self.name.rpartition(":")[0])
@@ -200,6 +201,7 @@ def write_promotion_folder(
         if promotion.own_file is not None:
             own = Path(strategy.name.rpartition(":")[0])
             written.append(Path(shutil.copy(own, scratch / own.name)))
+            replace(promotion, folder=scratch).build()  # refuses a file that needs its neighbours
         written += write_scripts(scratch, promotion.strategy, seeds)
     return [folder / path.relative_to(scratch) for path in written]
 

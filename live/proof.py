@@ -7,7 +7,7 @@ ratios to the mask's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,6 @@ SUMS = ("seen", "mask", "weight", "weight_sq", "signal")
 
 RATIO_TOL = 1e-5
 """Relative error of a ratio of float32 sums where micro-batches are equal."""
-DYNAMIC_TOL = 0.02
-"""The same where verl cuts micro-batches by tokens: it averages unequal ones."""
 
 
 def proof_name(loss_mode: str) -> str:
@@ -96,17 +94,32 @@ class Seen:
         return {name: plain(value) for name, value in vars(self).items()}
 
 
-def expected(weight_F: AnyArray, advantage_F: AnyArray, mask_F: AnyArray) -> Seen:
-    """What the loss must report for the weights and advantages written to the queue."""
+def expected(
+    weight_F: AnyArray, advantage_F: AnyArray, mask_F: AnyArray, mini_batch_F: AnyArray
+) -> list[Seen]:
+    """What the loss must report for the weights and advantages written to the queue.
+
+    Args:
+        weight_F: weights written.
+        advantage_F: advantages written.
+        mask_F: what the loss trains on.
+        mini_batch_F: mini-batch of each token.
+
+    Returns:
+        Sums of each mini-batch that trains on something.
+    """
+    code = mini_batch_F[mask_F]
     weight = weight_F[mask_F].astype(np.float64)
-    magnitude = np.abs(advantage_F[mask_F].astype(np.float64))
-    return Seen(
-        1.0,
-        float(mask_F.sum()),
-        float(weight.sum()),
-        float((weight * weight).sum()),
-        float((weight * magnitude).sum()),
-    )
+    signal = weight * np.abs(advantage_F[mask_F].astype(np.float64))
+    sums = [np.bincount(code, v) for v in (np.ones(len(code)), weight, weight * weight, signal)]
+    rows = np.stack(sums, axis=1)
+    return [Seen(1.0, *map(float, row)) for row in rows if row[0] > 0]
+
+
+def whole(parts: Sequence[Seen]) -> Seen:
+    """Sums over a step's mini-batches."""
+    totals = np.array([[p.mask, p.weight, p.weight_sq, p.signal] for p in parts]).reshape(-1, 4)
+    return Seen(1.0, *map(float, totals.sum(axis=0)))
 
 
 def take_seen(metrics: MutableMapping[str, Any]) -> Seen | None:
@@ -132,32 +145,41 @@ class Verdict:
     pg_loss: str = "no power"
 
 
-def judge(want: Seen, got: Seen | None, *, dynamic: bool, several_updates: bool) -> Verdict:
+def judge(want: Sequence[Seen], got: Seen | None, *, dynamic: bool, shuffled: bool) -> Verdict:
     """Compare what was written with what the loss saw.
+
+    verl averages a metric over a mini-batch's micro-batches and then over mini-batches. With equal
+    micro-batches the ratios of sums are those of the whole step. Where it cuts micro-batches by
+    tokens, mini-batches have different numbers of them, and a reported ratio is some average of the
+    mini-batches' own: it must lie between their extremes.
 
     Args:
         want: from :func:`expected`.
         got: from :func:`take_seen`.
-        dynamic: whether verl cuts micro-batches by tokens (``use_dynamic_bsz``): then only the
-            presence and the mean weight are compared, at ``DYNAMIC_TOL``.
-        several_updates: whether the step holds several mini-batches.
+        dynamic: whether verl cuts micro-batches by tokens (``use_dynamic_bsz``).
+        shuffled: whether it shuffles rows, so that nobody knows which mini-batch holds what.
     """
     if got is None:
         return Verdict(None, "the policy loss did not run in this step")
     if got.seen < 1:
         return Verdict(0, "the loss got no rollout_is_weights")
-    if want.mask == 0 or got.mask == 0:
+    if not want or got.mask == 0:
         return Verdict(None, "no token trains in this step")
-    if not np.isfinite([*want.ratios, *got.ratios]).all():
+    total = whole(want)
+    if not np.isfinite([*total.ratios, *got.ratios]).all():
         return Verdict(None, "an advantage or a weight is not finite")
-    loose = dynamic and several_updates
+    if dynamic and shuffled:
+        return Verdict(
+            None, "use_dynamic_bsz with shuffle: only that weights are there can be seen, not which"
+        )
+    parts = [part.ratios for part in want] if dynamic else [total.ratios]
     names = ("mean weight", "mean squared weight", "mean weight·|advantage|")
-    for name, ours, theirs in zip(names, want.ratios, got.ratios, strict=True):
-        tol = DYNAMIC_TOL if loose else RATIO_TOL
-        if abs(ours - theirs) > tol * max(abs(ours), abs(theirs), 1e-12):
-            return Verdict(0, f"{name} written {ours:.8g}, seen by the loss {theirs:.8g}")
-        if loose:
-            break
+    for name, ours, theirs in zip(names, zip(*parts, strict=True), got.ratios, strict=True):
+        low, high = min(ours), max(ours)
+        tol = RATIO_TOL * max(abs(low), abs(high), abs(theirs), 1e-12)
+        if not low - tol <= theirs <= high + tol:
+            written = f"{low:.8g}" if low == high else f"between {low:.8g} and {high:.8g}"
+            return Verdict(0, f"{name} written {written}, seen by the loss {theirs:.8g}")
     return Verdict(1)
 
 

@@ -10,12 +10,27 @@ from typing import Any
 from ..sim.result import plain
 from ..strategies.base import Strategy
 from ..strategies.catalog import PRESETS, build
+from ..strategies.mix.presets import Mix, build_mix
 
 
 def strategy_record(strategy: Strategy) -> dict[str, Any]:
     """Name, parameters and tie seed: what rebuilds a strategy."""
     params = {name: plain(value) for name, value in strategy.params.items()}
     return {"name": strategy.name, "params": params, "tie_seed": strategy.tie_seed}
+
+
+def mix_record(mix: Mix) -> dict[str, Any]:
+    """Name and parameters of a pipeline's mixer."""
+    return {"name": mix.name.partition("+")[0], "params": dict(mix.params)}
+
+
+def rebuild_mix(record: Mapping[str, Any], then: Strategy | None) -> Mix:
+    """Build the mixer of a record, before what its draw passes through.
+
+    Raises:
+        StrategyError: this dfsim has no such mixer or parameter.
+    """
+    return build_mix(str(record["name"]).partition("[")[0], record["params"], then)
 
 
 def rebuild(record: Mapping[str, Any]) -> Strategy:

@@ -88,7 +88,7 @@ class Responses:
 
     def __init__(self, rows: OutputRows) -> None:
         self.rows = rows
-        named = [_parts(key) for key in rows.keys]
+        named = [key_parts(key) for key in rows.keys]
         real = np.flatnonzero(~rows.is_padding_R).tolist()
         if not real:
             raise TraceError(f"step {rows.step}: every row is padding; no response came back")
@@ -202,7 +202,8 @@ class Responses:
         return out
 
 
-def _parts(key: str) -> tuple[str, int, int]:
+def key_parts(key: str) -> tuple[str, int, int]:
+    """Group, session and output of a trajectory ``{uid}_{session}_{output}``."""
     uid, session, output = key.rsplit("_", 2)
     return uid, int(session), int(output)
 

@@ -28,6 +28,7 @@ exec "$@" \
 """
 
 _PAIRED = r"""# {method}, seed {seed}: the same seed as its pair, so that differences are paired.
+# LOGGER: verl's loggers, such as [console,file,wandb]; runs.csv is filled from file.
 export VERL_FILE_LOGGER_PATH="$here/{run}.jsonl"
 "$@" \
   trainer.v1.trainer_mode={mode} \
@@ -36,7 +37,7 @@ export VERL_FILE_LOGGER_PATH="$here/{run}.jsonl"
   actor_rollout_ref.actor.data_loader_seed={seed} \
   actor_rollout_ref.rollout.seed={seed} \
   trainer.experiment_name={run} \
-  'trainer.logger=[console,file]'
+  "trainer.logger=${{LOGGER:-[console,file]}}"
 "${{PYTHON:-python3}}" -m dfsim.live.runs "$here/../{runs}" {method} {seed} \
   "$VERL_FILE_LOGGER_PATH"
 """

@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..sim.aggregation import check_mode
 from ..sim.estimators import estimate_step
-from ..strategies.base import Decision, Scores
+from ..sim.result import plain
+from ..strategies.base import Scores
 from ..strategies.catalog import build
+from ..strategies.mix.base import domain_step
 from ..traces.batch import RolloutBatch
 from ..traces.errors import TraceError
-from ..traces.schema import TOKEN_COLUMNS
-from .adapt import flat_values, read_rows, write_fields
+from ..traces.schema import NO_DOMAIN, TOKEN_COLUMNS
+from .adapt import flat, read_rows, write_fields
 from .capture import AUTO_TOKENS, Capture, CapturedStep, columns_of, estimate_size
-from .compat import POLICY_LOSSES, data_parallel_size, policy_loss_mode
+from .compat import POLICY_LOSSES, data_parallel_size, policy_loss_mode, starts_at_one
 from .delivery import Applied, apply
-from .proof import Seen, Verdict, as_metrics, expected, judge, pg_loss_witness, take_seen
+from .proof import (
+    Verdict,
+    as_metrics,
+    expected,
+    judge,
+    pg_loss_witness,
+    take_seen,
+)
 from .rows import TOKEN_FIELDS, Responses
 from .run_config import batch_options, run_config
+from .sampler import MixBatchSampler
 from .settings import LiveSettings
-
-HEADLINE = (
-    *("effective_batch", "effective_batch_low", "effective_batch_high"),
-    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
-    *("kept_frac", "trained_token_frac", "wasted_token_frac"),
-    *("weight_mean", "weight_std", "weight_max"),
-)
-"""Estimators that a live run logs every step; replay of its capture gives all."""
-
-
-@dataclass
-class _Step:
-    """What one step needs between its decision and its end."""
-
-    responses: Responses
-    decisions: Mapping[str, Decision]
-    applied: Applied | None
-    estimates: Mapping[str, Mapping[str, float]]
-    want: Seen | None = None
-    pg_losses: tuple[float, float] = (0.0, 0.0)
-    verdict: Verdict | None = None
-    digests: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @property
-    def skips_update(self) -> bool:
-        return self.applied is not None and self.applied.empty
+from .step import LiveStep, pg_loss_of
 
 
 class Session:
-    """Everything dfsim does in a run; the trainer calls it at four points.
+    """Everything dfsim does in a run, called by the trainer.
 
     Args:
         settings: from ``+dfsim.``.
@@ -74,13 +56,12 @@ class Session:
         self._batch_options = batch_options(self._run_config)
         self._mini_batch_rows: int | None = self._batch_options["mini_batch_rows"]
         self.domain: str | None = None
-        self._step: _Step | None = None
+        self.sampler: MixBatchSampler | None = None
+        self.capture: Capture | None = None
+        self._step: LiveStep | None = None
         self._said: set[str] = set()
-        self.capture = (
-            None
-            if settings.capture is None
-            else Capture(settings.capture, self._run_config, self._say)
-        )
+        self._given_up = False
+        self._shadows = list(settings.shadows)
 
     @property
     def proof_mode(self) -> str | None:
@@ -94,11 +75,16 @@ class Session:
             return None
         return mode
 
-    def choose_domain(self, columns: list[str]) -> None:
-        """Find the dataset column that names the domain, before any model loads.
+    def prepare(self, columns: list[str], read_column: Callable[[str], Sequence[Any]]) -> None:
+        """Find the domains, set up the mixer and the capture; before any model loads.
+
+        Args:
+            columns: of the training set.
+            read_column: reads one of them.
 
         Raises:
-            TraceError: ``+dfsim.domain`` names a column that the dataset lacks.
+            DfsimError: ``+dfsim.domain`` names a column that the dataset lacks, a mixer can't work
+                on it, or the capture's folder can't be used.
         """
         wanted = self.settings.domain
         if wanted is not None and wanted not in columns:
@@ -108,6 +94,34 @@ class Session:
             )
         found = [c for c in (wanted, "domain", "data_source") if c in columns]
         self.domain = found[0] if found else None
+        if self.domain is not None:
+            value = read_column(self.domain)[0]
+            if value is not None and not isinstance(value, (str, int)):
+                raise TraceError(
+                    f"+dfsim.domain={self.domain}: its values are {type(value).__name__}s, not "
+                    "names; add a text column to the training set and name that"
+                )
+        mix = self.settings.mix
+        if mix is not None:
+            if self.domain is None:
+                raise TraceError(
+                    f"{mix.name} needs domains: add a column to the training set and name it with "
+                    "+dfsim.domain=COLUMN"
+                )
+            named = [NO_DOMAIN if d is None else str(d) for d in read_column(self.domain)]
+            domains = sorted(set(named))
+            prior = [named.count(d) / len(named) for d in domains]
+            data = self._config["data"]
+            self.sampler = MixBatchSampler(
+                mix.start(domains, prior),
+                named,
+                int(data["train_batch_size"]),
+                int(data.get("seed") or 0),
+            )
+            self._run_config["dfsim"]["mix"] |= {"domains": domains, "prior": prior}
+        if self.settings.capture is not None:
+            self.capture = Capture(self.settings.capture, self._run_config, self._say)
+            self.capture.check_start(starts_at_one(self._config))
 
     def begin(self, first_step: int) -> None:
         """Start the capture, once the first step's number is known."""
@@ -134,6 +148,33 @@ class Session:
             batch: ``KVBatchMeta`` after advantages were computed.
             metrics: verl's metrics of the step.
         """
+        if self._given_up:
+            return batch
+        try:
+            return self._observe(trainer, batch, metrics)
+        except Exception as error:
+            if self._applies_something or self._raises:
+                raise
+            self._give_up(error)
+            return batch
+
+    @property
+    def _applies_something(self) -> bool:
+        return self.settings.strategy is not None or self.settings.mix is not None
+
+    @property
+    def _raises(self) -> bool:
+        return self.settings.capture is not None and self.settings.capture.on_error == "raise"
+
+    def _give_up(self, error: Exception) -> None:
+        """A run that applies nothing must not die of being watched."""
+        self._given_up, self._step = True, None
+        self._say(
+            f"dfsim: watching stopped ({type(error).__name__}: {error}); training goes on without "
+            "capture and shadows"
+        )
+
+    def _observe(self, trainer: Any, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
         began = time.perf_counter()
         rows, tensors = read_rows(
             batch,
@@ -149,11 +190,36 @@ class Session:
         self._warn_nan(step_batch)
         step = self._decide(responses, step_batch)
         self._step = step
+        if self.sampler is not None:
+            step.mix = self._steer(self.sampler, step, step_batch)
+            step.domains = self.sampler.mixer.domains
         if step.applied is not None:
             batch = self._deliver(batch, step, step_batch, tensors)
         step.seconds = time.perf_counter() - began
-        metrics.update(self._metrics(step))
+        metrics.update(step.metrics(self._skips(step)))
         return batch
+
+    def _steer(
+        self, sampler: MixBatchSampler, step: LiveStep, batch: RolloutBatch
+    ) -> dict[str, Any]:
+        """Note what this step drew and why, then let the mixer see what came of it."""
+        mixer = sampler.mixer
+        drawn = {
+            "target": sampler.target_D.tolist(),
+            "signal": [plain(s) for s in mixer.score.tolist()],
+            "drawn": sampler.drawn_D.tolist(),
+            "exposures": sampler.exposures_D.tolist(),
+        }
+        own = self.settings.strategy
+        decision = None if own is None else step.decisions[own.name]
+        mixer.observe(domain_step(batch, mixer.domains, decision))
+        if mixer.unseen and batch.step > mixer.rule.window_steps:
+            self._say_once(
+                f"unseen {mixer.unseen}",
+                f"dfsim: step {batch.step}: the mixer never got a reward of "
+                f"{', '.join(mixer.unseen)}; such a domain counts as its best-scoring one",
+            )
+        return drawn
 
     def _wants_text(self) -> bool:
         return self.settings.capture is not None and self.settings.capture.text
@@ -173,29 +239,40 @@ class Session:
             self._said.add(key)
             self._say(text)
 
-    def _decide(self, responses: Responses, batch: RolloutBatch) -> _Step:
+    def _decide(self, responses: Responses, batch: RolloutBatch) -> LiveStep:
         settings = self.settings
         scores = Scores(batch)
         decisions = {"none": build("none").decide(batch, scores)}
-        for strategy in settings.strategies:
-            decisions[strategy.name] = strategy.decide(batch, scores)
-        applied = {name: apply(decision, batch) for name, decision in decisions.items()}
+        applied: dict[str, Applied] = {}
         own = settings.strategy
         if own is not None:
+            decisions[own.name] = own.decide(batch, scores)
             applied[own.name] = apply(
                 decisions[own.name], batch, settings.rescale, settings.on_empty
             )
+        for shadow in list(self._shadows):
+            try:
+                decision = shadow.decide(batch, scores)
+            except Exception as error:  # a shadow must not stop what it does not touch
+                self._shadows.remove(shadow)
+                self._say(
+                    f"dfsim: shadow {shadow.name} is dropped from step {batch.step} on "
+                    f"({type(error).__name__}: {error})"
+                )
+                continue
+            decisions[shadow.name], applied[shadow.name] = decision, apply(decision, batch)
         estimates = estimate_step(batch, decisions, self._loss_agg_mode)
-        return _Step(
+        return LiveStep(
             responses,
             decisions,
+            None if own is None else own.name,
             None if own is None else applied[own.name],
             estimates,
-            digests={s.name: applied[s.name].digest() for s in settings.strategies},
+            digests={name: one.digest() for name, one in applied.items()},
         )
 
     def _deliver(
-        self, batch: Any, step: _Step, step_batch: RolloutBatch, tensors: Mapping[str, Any]
+        self, batch: Any, step: LiveStep, step_batch: RolloutBatch, tensors: Mapping[str, Any]
     ) -> Any:
         applied, responses = step.applied, step.responses
         assert applied is not None
@@ -211,35 +288,25 @@ class Session:
             replaced = np.repeat(applied.advantage_N, responses.num_tokens_N)
             advantage_F = responses.spread(replaced, advantage_F)
             fields["advantages"] = advantage_F
-            fields["returns"] = responses.spread(replaced, flat_values(tensors["returns"]))
-        step.want = expected(weight_F, advantage_F, rows.mask_F)
+            fields["returns"] = responses.spread(replaced, flat(tensors["returns"])[0])
+        mini_batch_R = rows.mini_batch_R
+        if mini_batch_R is None:
+            mini_batch_R = np.zeros(len(rows.keys), dtype=np.int64)
+        mini_batch_F = np.repeat(mini_batch_R, np.diff(rows.offsets))
+        step.want = expected(weight_F, advantage_F, rows.mask_F, mini_batch_F)
         step.pg_losses = (
-            _pg_loss(weight_F, advantage_F, rows.mask_F),
-            _pg_loss(before, rows.advantage_F, rows.mask_F),
+            pg_loss_of(weight_F, advantage_F, rows.mask_F),
+            pg_loss_of(before, rows.advantage_F, rows.mask_F),
         )
         return write_fields(batch, tensors["response_mask"], fields)
 
     def skips_update(self) -> bool:
         """Whether this step must not call the actor."""
-        return self._step is not None and self._deliverable_skip(self._step)
+        return self._step is not None and self._skips(self._step)
 
-    def _deliverable_skip(self, step: _Step) -> bool:
-        return step.skips_update and self.settings.on_empty == "skip_update"
-
-    def _metrics(self, step: _Step) -> dict[str, float]:
-        found: dict[str, float] = {}
-        own = self.settings.strategy
-        for name, values in step.estimates.items():
-            prefix = "dfsim" if own is not None and name == own.name else f"dfsim/{name}"
-            for estimator in HEADLINE:
-                if estimator in values and math.isfinite(values[estimator]):
-                    found[f"{prefix}/{estimator}"] = values[estimator]
-        if own is not None:
-            found["dfsim/update_skipped"] = float(self._deliverable_skip(step))
-            assert step.applied is not None
-            found["dfsim/rescale"] = step.applied.scale
-        found["dfsim/decide_seconds"] = step.seconds
-        return found
+    def _skips(self, step: LiveStep) -> bool:
+        empty = step.applied is not None and step.applied.empty
+        return empty and self.settings.on_empty == "skip_update"
 
     def finish(self, metrics: MutableMapping[str, Any]) -> None:
         """Judge delivery and hand the step to the capture.
@@ -257,7 +324,7 @@ class Session:
             if step.verdict.delivered == 0:
                 self._say_once(
                     "undelivered",
-                    f"dfsim: step {step.responses.rows.step}: the weights did NOT reach the loss: "
+                    f"dfsim: step {step.number}: the weights did NOT reach the loss: "
                     f"{step.verdict.reason}. What trains is not what the strategy decided",
                 )
             elif step.verdict.delivered is None:
@@ -266,50 +333,41 @@ class Session:
                 )
         settings = self.settings.capture
         if self.capture is not None and settings is not None:
-            if (step.responses.rows.step - 1) % settings.every == 0:
+            if (step.number - 1) % settings.every == 0:
                 columns = columns_of(step.responses, step.applied, self._tokens, settings.text)
-                self.capture.put(CapturedStep(columns, self._record(step)))
+                self.capture.put(CapturedStep(columns, step.record(self._skips(step))))
             metrics["dfsim/capture/failed_steps"] = float(self.capture.failed)
             metrics["dfsim/capture/handover_seconds"] = time.perf_counter() - began
 
-    def _judge(self, step: _Step, metrics: MutableMapping[str, Any]) -> Verdict:
+    def _judge(self, step: LiveStep, metrics: MutableMapping[str, Any]) -> Verdict:
         assert step.want is not None
         if self.proof_mode is None:
             mode = policy_loss_mode(self._config)
             return Verdict(None, f"loss_mode={mode} is not one of verl's own, so nothing reports")
         got = take_seen(metrics)
-        if self._deliverable_skip(step):
+        warmup = int(self._config["trainer"].get("critic_warmup") or 0)
+        if step.number < warmup:
+            return Verdict(None, f"trainer.critic_warmup={warmup}: the actor does not train yet")
+        if self._skips(step):
             return Verdict(None, "the update was skipped: the decision kept nothing")
         rows = self._mini_batch_rows
         one = len(step.responses.rows.keys) == rows and (self._actor.get("ppo_epochs") or 1) == 1
         dynamic = bool(self._actor.get("use_dynamic_bsz"))
-        verdict = judge(step.want, got, dynamic=dynamic, several_updates=not one)
-        if one and self._loss_agg_mode == "token-mean" and self.proof_mode == "vanilla":
+        shuffled = step.responses.rows.mini_batch_R is None and not one
+        verdict = judge(step.want, got, dynamic=dynamic, shuffled=shuffled)
+        correction = self._config["algorithm"].get("rollout_correction") or {}
+        plain_ratio = not (correction.get("rollout_rs") or correction.get("bypass_mode"))
+        if (
+            one
+            and plain_ratio
+            and self._loss_agg_mode == "token-mean"
+            and self.proof_mode == "vanilla"
+        ):
             witness = pg_loss_witness(metrics.get("actor/pg_loss"), *step.pg_losses)
             verdict = Verdict(verdict.delivered, verdict.reason, witness)
         return verdict
-
-    def _record(self, step: _Step) -> dict[str, Any]:
-        """One line of ``live.jsonl``."""
-        verdict = step.verdict
-        return {
-            "step": step.responses.rows.step,
-            "digests": dict(step.digests),
-            "delivered": None if verdict is None else verdict.delivered,
-            "reason": None if verdict is None else verdict.reason,
-            "pg_loss": None if verdict is None else verdict.pg_loss,
-            "update_skipped": self._deliverable_skip(step),
-            "rescale": None if step.applied is None else step.applied.scale,
-            "expected": None if step.want is None else step.want.to_dict(),
-            "decide_seconds": step.seconds,
-        }
 
     def close(self) -> None:
         """Write what is left of the capture."""
         if self.capture is not None:
             self.capture.close()
-
-
-def _pg_loss(weight_F: Any, advantage_F: Any, mask_F: Any) -> float:
-    weighted = weight_F[mask_F].astype(np.float64) * advantage_F[mask_F].astype(np.float64)
-    return float(-weighted.sum() / max(mask_F.sum(), 1))

@@ -10,14 +10,17 @@ from typing import Any, Literal, TypeVar, get_args
 
 from ..strategies.base import Strategy
 from ..strategies.catalog import PRESETS
-from ..strategies.grammar import strategies_of
+from ..strategies.mix.grammar import chosen_of
+from ..strategies.mix.presets import Mix, is_mix
 from ..traces.errors import DfsimError, nearest
 from .delivery import ON_EMPTY, RESCALE, OnEmpty, Rescale
 from .promotion import Promotion, read_promotion
-from .record import strategy_record
+from .record import mix_record, strategy_record
 
 Tokens = Literal["auto", "none", "all"]
 OnError = Literal["warn", "raise"]
+
+_SHARES = "proportions"  # the one parameter that is a mapping itself
 
 C = TypeVar("C", bound=str)
 
@@ -58,6 +61,7 @@ class LiveSettings:
 
     Attributes:
         strategy: the one to deliver, or ``None``.
+        mix: the mixer that draws prompts, whose draw passes through ``strategy``; or ``None``.
         shadows: decided every step, applied never.
         rescale: see :func:`dfsim.live.delivery.apply`.
         on_empty: see :func:`dfsim.live.delivery.apply`.
@@ -67,6 +71,7 @@ class LiveSettings:
     """
 
     strategy: Strategy | None = None
+    mix: Mix | None = None
     shadows: tuple[Strategy, ...] = ()
     rescale: Rescale = "none"
     on_empty: OnEmpty = "skip_update"
@@ -83,6 +88,7 @@ class LiveSettings:
         """As a trace's manifest keeps it, for ``dfsim verify``."""
         return {
             "strategy": None if self.strategy is None else strategy_record(self.strategy),
+            "mix": None if self.mix is None else mix_record(self.mix),
             "shadow": [strategy_record(s) for s in self.shadows],
             "rescale": self.rescale,
             "on_empty": self.on_empty,
@@ -118,23 +124,29 @@ def read_settings(given: Mapping[str, Any]) -> LiveSettings:
         name, tie_seed = strategy.name, strategy.tie_seed
         rescale, on_empty = promotion.rescale, promotion.on_empty
     shadow_names = [n for n in _names(given.get("shadow")) if n not in ("none", name)]
+    for shadow in shadow_names:
+        if is_mix(shadow):
+            raise DfsimError(
+                f"+dfsim.shadow={shadow}: a mixer is not shadowed; dfsim replay says what it would "
+                "have asked for on a capture"
+            )
     params_given = given.get("params") or {}
     if not isinstance(params_given, Mapping):
         raise DfsimError(f"+dfsim.params={params_given} names no parameter; +dfsim.params.NAME=…")
     params = _by_owner(params_given, name, shadow_names)
+    mix = None
     if promotion is None and name is not None:
-        found = _built([name], params.pop(_stem(name), []), tie_seed)
-        if len(found) > 1:
-            raise DfsimError("+dfsim.params: a live run delivers one value, not a list of them")
-        strategy = found[0]
-    elif name is not None and params.get(_stem(name)):
+        strategy, mix = _delivered(name, params.pop("", []), tie_seed)
+    elif params.get(""):
         raise DfsimError(
-            f"+dfsim.params.{params[_stem(name)][0]}: the promotion file holds the parameters; "
+            f"+dfsim.params.{params[''][0]}: the promotion file holds the parameters; "
             "drop it, or promote again with the new value"
         )
-    shadows = _built(shadow_names, [item for items in params.values() for item in items], tie_seed)
+    left = [item for items in params.values() for item in items]
+    shadows, _ = _built(shadow_names, left, tie_seed)
     return LiveSettings(
         strategy=strategy,
+        mix=mix,
         shadows=tuple(shadows),
         rescale=rescale,
         on_empty=on_empty,
@@ -158,7 +170,7 @@ def _by_owner(
 ) -> dict[str, list[str]]:
     """Parameters by the strategy they are for; without a prefix, the delivered or only one's."""
     only = name if name is not None else shadows[0] if len(shadows) == 1 else None
-    known = [*([name] if name is not None else []), *shadows]
+    known = [*(name.split("+") if name is not None else []), *shadows]
     found: dict[str, list[str]] = {}
     for item in _flat(given):
         key, _, value = item.partition("=")
@@ -169,22 +181,37 @@ def _by_owner(
                 f"+dfsim.params.STRATEGY.{item}"
             )
         stem = _stem(owner if dot else str(only))
-        if stem not in map(_stem, known):
+        if dot and stem not in map(_stem, known):
             raise DfsimError(
                 f"+dfsim.params.{item}: '{owner}' is not among the strategies named "
                 f"({', '.join(known)}){nearest(owner, known)}"
             )
-        mine = dot == "" or (name is not None and stem == _stem(name))
-        found.setdefault(stem, []).append(f"{parameter}={value}" if mine else item)
+        mine = name is not None and (dot == "" or stem in map(_stem, name.split("+")))
+        bare = f"{parameter}={value}" if dot == "" or (mine and "+" not in str(name)) else item
+        found.setdefault("" if mine else stem, []).append(bare)
     return found
 
 
-def _built(names: Sequence[str], params: Sequence[str], tie_seed: int) -> list[Strategy]:
+def _delivered(
+    name: str, params: Sequence[str], tie_seed: int
+) -> tuple[Strategy | None, Mix | None]:
+    """The strategy to deliver, and the mixer before it."""
+    strategies, mixes = _built([name], params, tie_seed)
+    if len(strategies) + len(mixes) > 1:
+        raise DfsimError("+dfsim.params: a live run delivers one value, not a list of them")
+    if mixes:
+        return mixes[0].then, mixes[0]
+    return strategies[0], None
+
+
+def _built(
+    names: Sequence[str], params: Sequence[str], tie_seed: int
+) -> tuple[list[Strategy], list[Mix]]:
     """Build strategies by the grammar of the command line, in this one's words."""
     if not names:
-        return []
+        return [], []
     try:
-        return strategies_of(names, params, tie_seed=tie_seed)
+        return chosen_of(names, params, tie_seed=tie_seed)
     except DfsimError as error:
         raise type(error)(str(error).replace("-p ", "+dfsim.params.")) from None
 
@@ -206,7 +233,7 @@ def _names(given: Any) -> list[str]:
 
 def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, value in params.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and key != _SHARES:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}={json.dumps(value)}"

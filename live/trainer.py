@@ -7,10 +7,13 @@ from typing import Any
 
 import verl
 from omegaconf import OmegaConf, open_dict
+from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.dataset.rl_dataset import collate_fn
 
-from .compat import TRAINER_MODE, check_run, check_verl_version
+from ..traces.errors import DfsimError
+from .compat import TRAINER_MODE, check_mixing, check_run, check_verl_version
 from .proof import proof_name
 from .session import Session
 from .settings import read_settings
@@ -36,6 +39,8 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
         plain = OmegaConf.to_container(config, resolve=True)
         settings = read_settings(plain.get("dfsim") or {})
         check_run(plain, settings.strategies, settings.strategy is not None)
+        if settings.mix is not None:
+            check_mixing(plain)
         self.dfsim = Session(settings, plain, say)
         with open_dict(config):
             # Any other name would take verl's asynchronous branches.
@@ -49,9 +54,19 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
         super()._init_dataloader()
         frame = getattr(self.train_dataset, "dataframe", None)
         columns = getattr(frame, "column_names", None)
-        if columns is None:
-            columns = list(self.train_dataset[0])
-        self.dfsim.choose_domain(list(columns))
+        if frame is None or columns is None:
+            raise DfsimError(
+                "the training set is no verl RLHFDataset with a dataframe, so its columns can't be "
+                "read; drop data.custom_cls"
+            )
+        self.dfsim.prepare(list(columns), lambda name: frame[name])
+        if self.dfsim.sampler is not None:
+            self.train_dataloader = StatefulDataLoader(
+                dataset=self.train_dataset,
+                batch_sampler=self.dfsim.sampler,
+                num_workers=0,
+                collate_fn=collate_fn,
+            )
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
@@ -71,6 +86,9 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.dfsim.finish(metrics)
         return batch
 
-    def _shutdown_dump_executor(self) -> None:
-        super()._shutdown_dump_executor()
-        self.dfsim.close()
+    def fit(self, agent_loop_manager: Any) -> None:
+        """Train; what is captured is written also where training fails."""
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self.dfsim.close()

@@ -18,9 +18,11 @@ from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError, TraceError
 from ..traces.store import Trace
 from .delivery import Applied, apply, tokens_of
+from .gate import Gate
 from .log import read_records
 from .promotion import Promotion
 from .record import rebuild, strategy_record
+from .verify_mix import proportions_gate
 
 Progress = Callable[[int, int], None]
 
@@ -29,21 +31,6 @@ COMPARED = (
     *("kept_frac", "trained_token_frac", "wasted_token_frac", "weight_mean", "weight_max"),
 )
 """Estimators shown as forecast beside observed; ``--json`` has all."""
-
-
-@dataclass(frozen=True)
-class Gate:
-    """One thing that must hold.
-
-    Attributes:
-        name: what is checked.
-        passed: whether it holds; ``None`` where it can't be checked.
-        message: the sentence to read.
-    """
-
-    name: str
-    passed: bool | None
-    message: str
 
 
 @dataclass(frozen=True)
@@ -114,13 +101,16 @@ def verify(
     if run.get("strategy"):
         delivered = rebuild(run["strategy"]) if promotion is None else promotion.build()
     shadows = [rebuild(record) for record in run.get("shadow", ())]
-    if delivered is None and not shadows and promotion is None:
+    mix = run.get("mix")
+    if delivered is None and not shadows and mix is None and promotion is None:
         raise DfsimError(
             f"{trace.path} is of a run that delivered and shadowed nothing, so there is "
             "no decision to verify; dfsim replay says what strategies would have done"
         )
     log = read_records(trace.path)
     gates += _decisions(trace, run, delivered, shadows, log, progress)
+    if mix is not None:
+        gates.append(proportions_gate(trace, mix, delivered, log))
     if delivered is not None:
         gates.append(_delivery(trace, log))
     comparisons: list[Comparison] = []

@@ -44,7 +44,8 @@ def write_figures(result: ReplayResult, folder: Path) -> list[Path]:
     return paths
 
 
-def _figure(title: str, rows: int = 1) -> tuple[Figure, Any]:
+def figure_of(title: str, rows: int = 1, x: str = "training step") -> tuple[Figure, Any]:
+    """A figure in the house's style, and its axes, one a row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5.6), layout="constrained")
@@ -54,18 +55,24 @@ def _figure(title: str, rows: int = 1) -> tuple[Figure, Any]:
         ax.grid(axis="y", color="#dddddd", linewidth=0.8)
         ax.tick_params(labelsize=11)
         ax.set_axisbelow(True)
-    axes[-1].set_xlabel("training step", fontsize=12)
+    axes[-1].set_xlabel(x, fontsize=12)
     figure.suptitle(title, fontsize=15, x=0.01, ha="left", fontweight="bold")
     return figure, axes
 
 
-def _footer(figure: Figure, result: ReplayResult) -> None:
-    """Say how lines were drawn, on what, and the trace's own caution."""
+def trace_footer(result: ReplayResult) -> str:
+    """Which trace, and its own caution."""
     trace = result.trace
-    smooth = "bold: moving mean over a tenth of the run · " if trace["steps"] >= SMOOTH_FROM else ""
     label = f" · {trace['label']}" if trace["label"] else ""
+    return f"trace {trace['fingerprint']}, {trace['steps']} steps{label}"
+
+
+def _footer(figure: Figure, result: ReplayResult) -> None:
+    """Say how lines were drawn, and on what."""
+    many = result.trace["steps"] >= SMOOTH_FROM
+    bold = "bold: moving mean over a tenth of the run · " if many else ""
     figure.supxlabel(
-        f"{smooth}trace {trace['fingerprint']}, {trace['steps']} steps{label}",
+        f"{bold}{trace_footer(result)}",
         fontsize=9,
         color="#555555",
         x=0.01,
@@ -93,7 +100,7 @@ def _series(whole: pl.DataFrame, strategy: str, column: str) -> tuple[Any, Any]:
     return rows["step"].to_numpy(), rows[column].cast(pl.Float64).to_numpy()
 
 
-def _smooth(values: Any) -> Any:
+def smooth(values: Any) -> Any:
     """Centred moving mean over a tenth of the steps, once there are enough; NaN-safe."""
     if len(values) < SMOOTH_FROM:
         return values
@@ -111,7 +118,7 @@ def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str
     front = 3 if style == "-" else 4
     ax.plot(
         steps,
-        _smooth(values),
+        smooth(values),
         color=colour,
         linewidth=2.2,
         label=label,
@@ -121,7 +128,8 @@ def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str
     )
 
 
-def _legend(ax: Axes, count: int) -> None:
+def legend(ax: Axes, count: int) -> None:
+    """Legend beside an axes, smaller where it is long."""
     ax.legend(
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
@@ -131,15 +139,14 @@ def _legend(ax: Axes, count: int) -> None:
 
 
 def _effective_batch(result: ReplayResult, whole: pl.DataFrame) -> Figure:
-    figure, (ax,) = _figure("Effective batch: how many live groups an update is worth")
+    figure, (ax,) = figure_of("Effective batch: how many live groups an update is worth")
     few = len(result.strategies) <= 5
     for name in result.strategies:
         steps, values = _series(whole, name, "effective_batch")
         colour = _colour(result, name)
         if few and name != "none":
             low, high = (
-                _smooth(_series(whole, name, f"effective_batch_{end}")[1])
-                for end in ("low", "high")
+                smooth(_series(whole, name, f"effective_batch_{end}")[1]) for end in ("low", "high")
             )
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         _line(ax, steps, values, colour, name, _style(result, name))
@@ -149,12 +156,12 @@ def _effective_batch(result: ReplayResult, whole: pl.DataFrame) -> Figure:
         ax.set_title(
             "bands: what the noise model leaves open", fontsize=10, loc="left", color="#555555"
         )
-    _legend(ax, len(result.strategies))
+    legend(ax, len(result.strategies))
     return figure
 
 
 def _kept_and_live(result: ReplayResult, whole: pl.DataFrame) -> Figure:
-    figure, (top, bottom) = _figure("What is kept, and what of it carries signal", rows=2)
+    figure, (top, bottom) = figure_of("What is kept, and what of it carries signal", rows=2)
     for name in result.strategies:
         colour, style = _colour(result, name), _style(result, name)
         if name != "none":
@@ -165,12 +172,12 @@ def _kept_and_live(result: ReplayResult, whole: pl.DataFrame) -> Figure:
     for ax in (top, bottom):
         ax.set_ylim(0, 1.05)
         ax.yaxis.set_major_formatter("{x:.0%}")
-    _legend(bottom, len(result.strategies))
+    legend(bottom, len(result.strategies))
     return figure
 
 
 def _signal_scale(result: ReplayResult, whole: pl.DataFrame) -> Figure:
-    figure, (ax,) = _figure("Signal scale: the policy gradient against the uniform update's")
+    figure, (ax,) = figure_of("Signal scale: the policy gradient against the uniform update's")
     ax.axhspan(0.8, 1.25, color="#000000", alpha=0.05, linewidth=0)
     ax.axhline(1.0, color=NONE_COLOUR, linewidth=1.2)
     for name in result.strategies:
@@ -180,5 +187,5 @@ def _signal_scale(result: ReplayResult, whole: pl.DataFrame) -> Figure:
     ax.set_ylabel("× uniform", fontsize=12)
     ax.set_ylim(bottom=0)
     ax.set_title("grey band: 0.8 – 1.25, no scale_shift", fontsize=10, loc="left", color="#555555")
-    _legend(ax, len(result.strategies))
+    legend(ax, len(result.strategies))
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from ..sim.census import Census
+from ..sim.mix_result import CAUTIONS, MixResult
 from ..sim.replay import OnDecision
 from ..sim.result import ReplayResult
 from ..strategies.base import Decision
@@ -19,7 +20,8 @@ from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError
 from ..traces.files import check_regular, replacing_file, replacing_folder
 from ..traces.store import Trace
-from .figures import write_figures
+from .figures import trace_footer, write_figures
+from .mix_figures import write_mix_figures
 
 REPLAY_JSON = "replay.json"
 
@@ -29,24 +31,43 @@ def dump_json(record: Mapping[str, object]) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def write_replay(result: ReplayResult, folder: Path, force: bool) -> None:
+def replay_record(result: ReplayResult, mixers: Sequence[MixResult] = ()) -> dict[str, object]:
+    """The JSON of a replay, with its mixers where there are any."""
+    record = result.to_dict()
+    if mixers:
+        record["mixers"] = {m.name: m.to_dict() for m in mixers}
+        record["notes"] += CAUTIONS
+    return record
+
+
+def write_replay(
+    result: ReplayResult, folder: Path, force: bool, mixers: Sequence[MixResult] = ()
+) -> None:
     """Write ``replay.json``, ``estimates.csv``, per-step Parquet and CSV, and figures.
 
     Args:
         result: a replay.
         folder: replaced only after success, and only with ``force``.
         force: replace an earlier result.
+        mixers: replayed mixers, whose steps go to ``mixing.parquet`` and ``mixing.csv``.
 
     Raises:
         DfsimError: the folder exists, or is not dfsim's.
     """
     with replacing_folder(folder, REPLAY_JSON, force) as scratch:
-        (scratch / REPLAY_JSON).write_text(dump_json(result.to_dict()) + "\n", encoding="utf-8")
+        text = dump_json(replay_record(result, mixers))
+        (scratch / REPLAY_JSON).write_text(text + "\n", encoding="utf-8")
         steps = result.steps()
         steps.write_parquet(scratch / "steps.parquet", compression="zstd")
         steps.write_csv(scratch / "steps.csv")
         result.table().write_csv(scratch / "estimates.csv")
         write_figures(result, scratch)
+        if mixers:
+            mixing = pl.concat([m.steps() for m in mixers])
+            mixing.write_parquet(scratch / "mixing.parquet", compression="zstd")
+            mixing.write_csv(scratch / "mixing.csv")
+            for index, mixer in enumerate(mixers):
+                write_mix_figures(mixer, scratch, f"mix_{index + 1}", trace_footer(result))
 
 
 @contextmanager

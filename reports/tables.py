@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..sim.census import Census
-from ..sim.result import ReplayResult, StrategyResult
+from ..sim.result import Diagnosis, ReplayResult, StrategyResult
 from ..strategies.catalog import PRESETS, build, preset_parameters
 from ..traces.importers.base import ImportSummary
 from ..traces.store import Trace
@@ -25,13 +25,14 @@ def console(stderr: bool = False) -> Console:
     return found
 
 
-def _number(value: float, form: str) -> str:
+def number(value: float, form: str) -> str:
+    """A number, or a dash where it is NaN."""
     return "–" if math.isnan(value) else format(value, form)
 
 
 def _groups(value: float) -> str:
     """Live groups: a decimal, two below one."""
-    return _number(value, ".1f" if value >= 1 else ".2f")
+    return number(value, ".1f" if value >= 1 else ".2f")
 
 
 def trace_line(result: ReplayResult) -> str:
@@ -55,10 +56,10 @@ def _row(strategy: StrategyResult) -> list[str]:
         strategy.name,
         _groups(mean("effective_batch")),
         bracket,
-        _number(mean("trained_token_frac"), ".0%"),
-        _number(mean("signal_scale"), ".2f"),
-        _number(mean("group_bias"), ".2f"),
-        _number(mean("wasted_token_frac"), ".0%"),
+        number(mean("trained_token_frac"), ".0%"),
+        number(mean("signal_scale"), ".2f"),
+        number(mean("group_bias"), ".2f"),
+        number(mean("wasted_token_frac"), ".0%"),
     ]
 
 
@@ -79,26 +80,28 @@ def print_replay(result: ReplayResult, out: Console) -> None:
     _print_sampling(result, out)
     for name, strategy in result.strategies.items():
         if name != "none":
-            _print_findings(strategy, out)
+            print_findings(name, strategy.diagnosis, out)
     out.print()
-    _print_notes(result.notes, out)
+    print_notes(result.notes, out)
 
 
-def _print_findings(strategy: StrategyResult, out: Console) -> None:
-    heading = Text(strategy.name, style="bold")
-    if not strategy.diagnosis:
+def print_findings(name: str, diagnosis: Sequence[Diagnosis], out: Console) -> None:
+    """Print a name and what was found of it."""
+    heading = Text(name, style="bold")
+    if not diagnosis:
         heading.append("  no finding", style="not bold")
     out.print(heading)
     findings = Table.grid(padding=(0, 2))
     findings.add_column(no_wrap=True)
     findings.add_column()
-    for finding in strategy.diagnosis:
+    for finding in diagnosis:
         findings.add_row(Text(f"  {finding.name}", style="yellow"), Text(finding.message))
     if findings.row_count:
         out.print(findings)
 
 
-def _print_notes(notes: Iterable[str], out: Console) -> None:
+def print_notes(notes: Iterable[str], out: Console) -> None:
+    """Print cautions, one a line."""
     lines = Table.grid(padding=(0, 1))
     for note in notes:
         lines.add_row(Text("·", style="dim"), Text(note, style="dim"))
@@ -150,7 +153,7 @@ def print_census(trace: Trace, found: Census, out: Console) -> None:
             domains.add_row(
                 name,
                 f"{d.groups:,}",
-                _number(d.mean_reward, ".3f"),
+                number(d.mean_reward, ".3f"),
                 f"{d.constant / d.groups:.0%}",
             )
         out.print(domains)
@@ -175,7 +178,7 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
             f"{q['p95']:.0f}, max {q['max']:.0f} {unit}",
         )
     levels = ", ".join(f"{r:g}: {c:,}" for r, c in sorted(found.levels.items()))
-    mean = _number(found.reward_mean, ".3f")
+    mean = number(found.reward_mean, ".3f")
     yield "rewards", f"mean {mean}; {levels or 'continuous'}"
     yield (
         "no signal",
@@ -254,7 +257,7 @@ def print_import(
     for name, reason in lacking.items():
         reasons.setdefault(reason.partition(" needs ")[2] or reason, []).append(name)
     lines += [f"can't run {', '.join(names)}: needs {why}" for why, names in reasons.items()]
-    _print_notes([*lines, *summary.notes], out)
+    print_notes([*lines, *summary.notes], out)
 
 
 def strategies_record(reasons: dict[str, str] | None) -> dict[str, object]:

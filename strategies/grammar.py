@@ -152,6 +152,21 @@ def _values(params: Sequence[str], names: Sequence[str]) -> dict[str | None, dic
     return values
 
 
+def points(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every combination of listed values: all of its values, and those that vary.
+
+    Raises:
+        StrategyError: a list is empty.
+    """
+    swept = {k: v for k, v in values.items() if isinstance(v, list)}
+    for key, listed in swept.items():
+        if not listed:
+            raise StrategyError(f"-p {key}=[] sweeps nothing; list values, as {key}=[0.25, 0.5]")
+    for combination in itertools.product(*swept.values()):
+        point = dict(zip(swept, combination, strict=True))
+        yield {**values, **point}, point
+
+
 def _sweep(
     name: str | None,
     values: Mapping[str, Any],
@@ -159,15 +174,8 @@ def _sweep(
     actuator: str | None,
     tie_seed: int,
 ) -> Iterator[Strategy]:
-    swept = {k: v for k, v in values.items() if isinstance(v, list)}
-    for key, listed in swept.items():
-        if not listed:
-            raise StrategyError(f"-p {key}=[] sweeps nothing; list values, as {key}=[0.25, 0.5]")
-    for combination in itertools.product(*swept.values()):
-        point = dict(zip(swept, combination, strict=True))
-        strategy = build(
-            name, {**values, **point}, scorer=scorer, actuator=actuator, tie_seed=tie_seed
-        )
+    for settings, point in points(values):
+        strategy = build(name, settings, scorer=scorer, actuator=actuator, tie_seed=tie_seed)
         if point:
             shown = ",".join(f"{k}={v}" for k, v in point.items())
             strategy = replace(strategy, name=f"{strategy.name}[{shown}]")

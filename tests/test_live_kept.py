@@ -88,6 +88,7 @@ def session_of():
         },
         "algorithm": {"adv_estimator": "grpo"},
         "data": {"train_batch_size": 4, "max_response_length": 5},
+        "trainer": {"resume_mode": "disable"},
     }
 
     def made(said, **given):
@@ -98,11 +99,12 @@ def session_of():
 
 def run(session, steps):
     """What the trainer's hooks do once a step is trained, without a trainer."""
-    from dfsim.live.session import _Step
+    from dfsim.live.step import LiveStep
 
+    session.prepare([], dict)
     session.begin(1)
     for step in range(1, steps + 1):
-        session._step = _Step(responses_of(step), {}, None, {})
+        session._step = LiveStep(responses_of(step), {}, None, None, {})
         session.finish({})
     session.close()
 

@@ -6,13 +6,9 @@ from typing import Any
 
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
+from ..rows import key_parts
+
 POLL_SECONDS = 0.02
-
-
-def row_order(key: str) -> tuple[str, int, int]:
-    """Return the sort key of a trajectory ``{uid}_{session}_{output}``."""
-    uid, session, output = key.rsplit("_", 2)
-    return uid, int(session), int(output)
 
 
 class _Ordered:
@@ -33,7 +29,7 @@ class _Ordered:
         return oldest[:batch_size], partition, steps
 
     def _materialize_batch(self, partition_id: str, uids: list[str], partition: Any) -> Any:
-        ordered = {key: partition[key] for key in sorted(partition, key=row_order)}
+        ordered = {key: partition[key] for key in sorted(partition, key=key_parts)}
         return super()._materialize_batch(partition_id, uids, ordered)  # type: ignore[misc]
 
 

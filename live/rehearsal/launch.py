@@ -20,7 +20,7 @@ from types import FrameType
 
 import numpy as np
 
-from ...traces.errors import DfsimError
+from ...traces.errors import DfsimError, nearest
 from . import model, task
 
 RUN_VARIABLE = "DFSIM_REHEARSAL_RUN"  # scratch folder
@@ -73,6 +73,24 @@ class Rehearsal:
     fork: bool = True
     folder: Path | None = None
     save_parameters: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.agent not in AGENTS:
+            raise DfsimError(
+                f"--agent {self.agent} is not known{nearest(self.agent, AGENTS)}; it is "
+                f"{' or '.join(AGENTS)}"
+            )
+        if self.prompts > ROWS:
+            raise DfsimError(f"--prompts {self.prompts}: the task holds {ROWS} prompts")
+        if self.prompts % self.mini_batches:
+            raise DfsimError(
+                f"--mini-batches {self.mini_batches} does not divide --prompts {self.prompts}"
+            )
+        if self.prompts // self.mini_batches * self.responses % self.ranks:
+            raise DfsimError(
+                f"--ranks {self.ranks} does not divide the {self.prompts // self.mini_batches} × "
+                f"{self.responses} rows of a mini-batch"
+            )
 
     def command(self) -> list[str]:
         """Return the command line; its folders are variables that `run_rehearsal` sets."""
@@ -256,6 +274,8 @@ def run_rehearsal(rehearsal: Rehearsal, *, on_step: OnStep | None = None) -> Reh
                 kept = Path(tempfile.mkstemp(prefix="dfsim-rehearsal-", suffix=".log")[1])
                 shutil.copy(log, kept)
             raise DfsimError(f"rehearsal failed: {_telling_line(log)} (log: {kept})")
+        if not steps:
+            raise DfsimError("the rehearsal reported no step; trainer.logger must hold file")
         seconds = (first - started, time.monotonic() - started)
     return RehearsalResult(tuple(steps), seconds, rehearsal.save_parameters)
 
@@ -313,7 +333,8 @@ def _follow(path: Path, process: subprocess.Popen[bytes]) -> Iterator[Step]:
                         break
                     read += len(line)
                     record = json.loads(line)
-                    yield {"step": record["step"], **record["data"]}
+                    if "training/global_step" in record["data"]:  # not a validation before step 1
+                        yield {"step": record["step"], **record["data"]}
         if not ended:
             time.sleep(0.05)
 
@@ -343,4 +364,4 @@ def _telling_line(log: Path) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*: ", line)]
     telling = [line for line in named if "RayTaskError" not in line] or named or lines or ["no log"]
-    return telling[-1][:300]
+    return re.sub(r"^dfsim[\w.]*Error: ", "", telling[-1])[:400]

@@ -1,0 +1,298 @@
+"""What a mixer's replay says: estimators over the run, and findings in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..strategies.mix.presets import Mix
+from ..traces.ragged import Float
+from .mixing import (
+    CLOCKS,
+    Candidates,
+    Clock,
+    MixLog,
+    MixRun,
+    Progress,
+    asked,
+    read_log,
+    simulate,
+)
+from .result import Diagnosis, plain
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ..traces.store import Trace
+
+PER_STEP = ("target", "signal", "candidates", "realised", "exposures", "live_exposures", "replaced")
+
+STARVED_SHARE = 0.1
+"""A domain that gets no prompt in more than this share of the steps is starved."""
+BARELY = 0.05
+"""Targets that never leave the prior by more than this steer nothing to speak of."""
+
+
+@dataclass(frozen=True)
+class MixSummary:
+    """Estimators of one run of a mixer; D domains.
+
+    Attributes:
+        total_variation: mean over steps of ½ Σ_d |target − realised share|.
+        floor_hits: share of (step, domain) where the target sits on the floor; NaN without one.
+        volatility: mean |Δtarget| between steps and over domains.
+        starved_steps: domain → steps in which it got no prompt.
+        replaced: draws beyond what the log holds at their step, taken with replacement.
+        surplus: groups generated and thrown away.
+        supported_until: first step past the log's end (exposure clock), or ``None``.
+        steps: steps that could be played.
+        mean_target: domain → mean target.
+        last_target: domain → last target.
+        realised: domain → groups drawn.
+    """
+
+    total_variation: float
+    floor_hits: float
+    volatility: float
+    starved_steps: Mapping[str, int]
+    replaced: int
+    surplus: int
+    supported_until: int | None
+    steps: int
+    mean_target: Mapping[str, float]
+    last_target: Mapping[str, float]
+    realised: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
+def summarise(run: MixRun, domains: Sequence[str]) -> MixSummary:
+    """Estimators of a run, over the steps it could play."""
+    played = ~np.isnan(run.realised_SD).any(axis=1)
+    target, realised = run.target_SD[played], run.realised_SD[played]
+    size = realised.sum(axis=1, keepdims=True)
+    share = np.divide(realised, size, out=np.zeros_like(realised), where=size > 0)
+    rule = run.mix.rule
+    acts = target[rule.warmup_steps :]
+    floor_hits = np.nan
+    if rule.floor > 0 and acts.size:
+        floor_hits = float((acts <= rule.floor + 1e-12).mean())
+    moves = np.abs(np.diff(target, axis=0))
+
+    def by_domain(values: Any, kind: type = float) -> dict[str, Any]:
+        return {d: kind(v) for d, v in zip(domains, values, strict=True)}
+
+    nothing = not played.any()
+    return MixSummary(
+        total_variation=np.nan
+        if nothing
+        else float(0.5 * np.abs(target - share).sum(axis=1).mean()),
+        floor_hits=floor_hits,
+        volatility=float(moves.mean()) if moves.size else np.nan,
+        starved_steps=by_domain((realised == 0).sum(axis=0), int),
+        replaced=int(np.nansum(run.replaced_SD)),
+        surplus=int(np.nansum(run.surplus_S)),
+        supported_until=run.supported_until,
+        steps=int(played.sum()),
+        mean_target={} if nothing else by_domain(target.mean(axis=0)),
+        last_target={} if nothing else by_domain(target[-1]),
+        realised=by_domain(np.nansum(run.realised_SD, axis=0), int),
+    )
+
+
+def findings(run: MixRun, summary: MixSummary, log: MixLog) -> list[Diagnosis]:
+    """What stands out in a run, most drastic first."""
+    return list(_findings(run, summary, log))
+
+
+def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnosis]:
+    name = run.mix.name
+    if run.candidates is not None and run.candidates.kind == "sync":
+        yield Diagnosis(
+            "mix_vacuous",
+            f"{name} can't steer here: the candidates are the draw itself, so the realised mix is "
+            f"the dataset's whatever it asks for ({summary.total_variation:.0%} off on average). "
+            "Draw prompts by domain before rollout, or over-generate.",
+            {"total_variation": summary.total_variation},
+        )
+    if run.used_up:
+        yield Diagnosis(
+            "log_used_up",
+            f"{name} consumes all logged groups of {', '.join(run.used_up)} by step "
+            f"{run.supported_until}: under the exposure clock nothing can be said after it. "
+            "Capture a longer run.",
+            {"domains": list(run.used_up), "step": run.supported_until},
+        )
+    if run.unseen:
+        yield Diagnosis(
+            "domain_unseen",
+            f"{name} never got a reward of {', '.join(run.unseen)}: such a domain counts as its "
+            "best-scoring one unless the rule says otherwise.",
+            {"domains": list(run.unseen)},
+        )
+    starved = {d: n for d, n in summary.starved_steps.items() if n > STARVED_SHARE * summary.steps}
+    if starved and summary.steps and run.clock is not None:
+        shown = ", ".join(f"{d} ({n} of {summary.steps} steps)" for d, n in starved.items())
+        yield Diagnosis(
+            "domain_starved",
+            f"{name} gives no prompt to {shown}: it then learns nothing about that domain either. "
+            "A floor of 1/B or more keeps one prompt a step.",
+            {"steps": starved},
+        )
+    if summary.floor_hits > 0.25:
+        yield Diagnosis(
+            "on_floor",
+            f"{name} holds a domain on its floor of {run.mix.rule.floor:g} in "
+            f"{summary.floor_hits:.0%} of all (step, domain) pairs: there the floor decides, not "
+            "the signal.",
+            {"floor_hits": summary.floor_hits},
+        )
+    swing = _oscillation(run.target_SD)
+    if swing is not None and swing < -0.3 and summary.volatility > 0.01:
+        yield Diagnosis(
+            "oscillates",
+            f"{name} swings: each change of the target tends to be undone by the next (lag-one "
+            f"correlation {swing:.2f}, {summary.volatility:.1%} a step and domain). Lengthen "
+            "window_steps or update_every_steps, or raise temperature.",
+            {"autocorrelation": swing, "volatility": summary.volatility},
+        )
+    away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
+    if away < BARELY and not run.mix.params.get("proportions"):
+        yield Diagnosis(
+            "barely_steers",
+            f"{name} never leaves the dataset's own mix by more than {away:.1%}: at this "
+            "temperature the signal's differences are too small to act on.",
+            {"largest_difference": away},
+        )
+
+
+def _oscillation(target_SD: Float) -> float | None:
+    """Lag-one autocorrelation of the target's changes, pooled over domains."""
+    moves = np.diff(target_SD[~np.isnan(target_SD).any(axis=1)], axis=0)
+    if len(moves) < 8:
+        return None
+    before, after = moves[:-1].ravel(), moves[1:].ravel()
+    scale = float(np.sqrt((before**2).sum() * (after**2).sum()))
+    return float((before * after).sum() / scale) if scale > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class MixResult:
+    """One mixer on one trace.
+
+    Attributes:
+        name: as the user wrote it.
+        params: every parameter with its value.
+        source: where the rule comes from.
+        asked: what it would have asked for on the logged run.
+        runs: clock → what it would get.
+        log: domains and steps.
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    source: str
+    asked: MixRun
+    runs: Mapping[str, MixRun]
+    log: MixLog
+
+    def summaries(self) -> dict[str, MixSummary]:
+        """``asked`` and each clock → estimators."""
+        found = {"asked": summarise(self.asked, self.log.domains)}
+        found |= {clock: summarise(run, self.log.domains) for clock, run in self.runs.items()}
+        return found
+
+    def diagnosis(self) -> list[Diagnosis]:
+        """Findings, each once, of what it would get under any clock."""
+        summaries = self.summaries()
+        found: dict[str, Diagnosis] = {}
+        for clock, run in self.runs.items():
+            for one in findings(run, summaries[clock], self.log):
+                found.setdefault(one.name, one)
+        return list(found.values())
+
+    def clock_gap(self) -> float | None:
+        """Mean over shared steps of ½ Σ_d |target under one clock − under the other|."""
+        if len(self.runs) < 2:
+            return None
+        first, second = (run.target_SD for run in self.runs.values())
+        gap = 0.5 * np.abs(first - second).sum(axis=1)
+        return float(np.nanmean(gap)) if not np.isnan(gap).all() else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        gap = self.clock_gap()
+        return {
+            "params": {name: plain(value) for name, value in self.params.items()},
+            "source": self.source,
+            "runs": {name: s.to_dict() for name, s in self.summaries().items()},
+            "clock_gap": None if gap is None else plain(gap),
+            "diagnosis": [d.to_dict() for d in self.diagnosis()],
+        }
+
+    def steps(self) -> pl.DataFrame:
+        """One row a run, step and domain, a column a quantity; null where nothing can be said."""
+        import polars as pl
+
+        frames = []
+        number_S = self.log.tables[""].step_S
+        for label, run in {"asked": self.asked, **self.runs}.items():
+            count, size = run.target_SD.shape
+            columns: dict[str, Any] = {
+                "mixer": [self.name] * (count * size),
+                "run": [label] * (count * size),
+                "step": np.repeat(number_S, size),
+                "domain": list(self.log.domains) * count,
+            }
+            columns |= {name: getattr(run, f"{name}_SD").ravel() for name in PER_STEP}
+            frames.append(pl.DataFrame(columns).fill_nan(None))
+        return pl.concat(frames)
+
+
+def replay_mixers(
+    trace: Trace,
+    mixes: Sequence[Mix],
+    candidates: Candidates | None = None,
+    clocks: Iterable[Clock] = CLOCKS,
+    progress: Progress | None = None,
+) -> list[MixResult]:
+    """Replay mixers and pipelines over a trace.
+
+    Args:
+        trace: with domains.
+        mixes: from :func:`dfsim.strategies.mix.grammar.chosen_of`.
+        candidates: where draws come from; default: drawn before rollout.
+        clocks: what a domain's reward depends on.
+        progress: called with (steps done, steps in all).
+
+    Raises:
+        TraceError: the trace has no domains, or lacks a column that a selector needs.
+        StrategyError: proportions name other domains, or a floor can't hold.
+    """
+    chosen = candidates or Candidates()
+    log = read_log(trace, mixes, progress)
+    return [
+        MixResult(
+            name=mix.name,
+            params=mix.params if mix.then is None else {**mix.params, **mix.then.params},
+            source=mix.source,
+            asked=asked(mix, log),
+            runs={clock: simulate(mix, log, chosen, clock) for clock in clocks},
+            log=log,
+        )
+        for mix in mixes
+    ]
+
+
+CAUTIONS = (
+    "asked: exact, what the mixer would ask for had it watched this run. The step clock takes a "
+    "domain's reward to depend on training time, the exposure clock on how much of the domain was "
+    "consumed; their gap is the model's uncertainty.",
+    "On a log that draws uniformly, own and others' exposure can't be told apart, and no log shows "
+    "final accuracy or transfer between domains.",
+)

@@ -1,0 +1,1 @@
+"""Rules that say which domains the next batches come from, one a file."""

@@ -1,0 +1,87 @@
+"""Mixers and pipelines in the one grammar of strategies and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...traces.errors import StrategyError
+from ..base import Strategy
+from ..catalog import build
+from ..grammar import assignments, points, strategies_of, yaml_value
+from .presets import MIXERS, Mix, build_mix, is_mix, mix_parameters
+
+
+def chosen_of(
+    names: Sequence[str],
+    params: Sequence[str],
+    scorer: str | None = None,
+    actuator: str | None = None,
+    *,
+    tie_seed: int = 0,
+    skip: Mapping[str, str] | None = None,
+) -> tuple[list[Strategy], list[Mix]]:
+    """Build selectors and reweighters, and mixers with what their draw passes through.
+
+    Args:
+        names: as of :func:`dfsim.strategies.grammar.strategies_of`; also ``MIXER`` and
+            ``MIXER+STRATEGY``.
+        params: ``name=value`` or ``strategy.name=value``; a list value gives one of them each. The
+            part of a pipeline that has the parameter takes it where no prefix says which.
+        scorer: of a composition, with ``actuator``.
+        actuator: of a composition, with ``scorer``.
+        tie_seed: decides ties across groups.
+        skip: presets that ``all`` leaves out.
+
+    Raises:
+        StrategyError: an unknown name or parameter, or one that fits no part.
+    """
+    mixed = [name for name in names if is_mix(name)]
+    plain = [name for name in names if not is_mix(name)]
+    if not mixed:
+        found = strategies_of(names, params, scorer, actuator, tie_seed=tie_seed, skip=skip)
+        return found, []
+    for name in mixed:
+        if mixed.count(name) > 1:
+            raise StrategyError(f"strategy '{name}' is given twice; name it once")
+    left: list[str] = []
+    for item in params:
+        ((key, _),) = assignments([item], "-p")
+        owner, dot, _ = key.rpartition(".")
+        if not dot and len(names) > 1:
+            raise StrategyError(f"-p {item}: several strategies are named; write STRATEGY.{item}")
+        if dot and not any(_owns(owner, part) for name in mixed for part in name.split("+")):
+            left.append(item)
+    strategies: list[Strategy] = []
+    if plain or scorer or left:
+        strategies = strategies_of(plain, left, scorer, actuator, tie_seed=tie_seed, skip=skip)
+    return strategies, [m for name in mixed for m in _pipelines(name, params, tie_seed)]
+
+
+def _owns(owner: str, name: str) -> bool:
+    return owner in (name, name.split("@")[0])
+
+
+def _pipelines(name: str, params: Sequence[str], tie_seed: int) -> Iterator[Mix]:
+    """One mixer or pipeline, swept over lists of values."""
+    mixer, _, selector = name.partition("+")
+    own: dict[str, Any] = {}
+    then: dict[str, Any] = {}
+    for key, text in assignments(params, "-p"):
+        owner, dot, parameter = key.rpartition(".")
+        mine = _owns(owner, mixer) if dot else _fits_mixer(mixer, parameter, selector)
+        if mine:
+            own[parameter] = yaml_value(text, f"-p {key}")
+        elif not dot or _owns(owner, selector):
+            then[parameter] = yaml_value(text, f"-p {key}")
+    for mix_values, mix_point in points(own):
+        for then_values, then_point in points(then):
+            second = build(selector, then_values, tie_seed=tie_seed) if selector else None
+            mix = build_mix(mixer, mix_values, second)
+            shown = ",".join(f"{k}={v}" for k, v in {**mix_point, **then_point}.items())
+            yield replace(mix, name=f"{mix.name}[{shown}]") if shown else mix
+
+
+def _fits_mixer(mixer: str, parameter: str, selector: str) -> bool:
+    return not selector or parameter in mix_parameters(MIXERS[mixer])
