@@ -157,10 +157,17 @@ def promote(
     """Forecast a strategy on a trace, and write what takes it into verl."""
     from ..sim.replay import replay
     from ..strategies.grammar import one_of, strategies_of
+    from ..strategies.mix.presets import is_mix
     from ..traces.store import open_trace
     from .delivery import ON_EMPTY, RESCALE
     from .promotion import check_promotable, promoted, write_promotion_folder
 
+    if is_mix(strategy):
+        raise DfsimError(
+            f"{strategy} draws prompts, and a promotion holds a selector or reweighter only; a "
+            f"mixer goes live by +dfsim.strategy={strategy}, and dfsim verify checks its "
+            "proportions"
+        )
     trace = open_trace(path)
     chosen = strategies_of([strategy], param or [], tie_seed=tie_seed)
     if len(chosen) != 1:

@@ -130,6 +130,8 @@ def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str
 
 def legend(ax: Axes, count: int) -> None:
     """Legend beside an axes, smaller where it is long."""
+    if not ax.get_legend_handles_labels()[0]:
+        return
     ax.legend(
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),

@@ -22,6 +22,7 @@ from ..traces.files import check_regular, replacing_file, replacing_folder
 from ..traces.store import Trace
 from .figures import trace_footer, write_figures
 from .mix_figures import write_mix_figures
+from .sensitivity import write_sensitivity
 
 REPLAY_JSON = "replay.json"
 
@@ -62,6 +63,7 @@ def write_replay(
         steps.write_csv(scratch / "steps.csv")
         result.table().write_csv(scratch / "estimates.csv")
         write_figures(result, scratch)
+        write_sensitivity(result, mixers, scratch, trace_footer(result))
         if mixers:
             mixing = pl.concat([m.steps() for m in mixers])
             mixing.write_parquet(scratch / "mixing.parquet", compression="zstd")

@@ -30,7 +30,7 @@ def print_mixing(results: Sequence[MixResult], out: Console) -> None:
     for result in results:
         print_findings(result.name, result.diagnosis(), out)
         gap = result.clock_gap()
-        if gap is not None:
+        if gap:
             out.print(Text(f"  The two clocks differ by {gap:.1%} of the mix on average.", "dim"))
     out.print()
     print_notes([_setting(results[0]), *CAUTIONS], out)
@@ -55,5 +55,5 @@ def _setting(result: MixResult) -> str:
     run = next(iter(result.runs.values()))
     return (
         f"Candidates: {run.candidates}. Off target: total variation between the mix asked for and "
-        "the mix drawn. A star: the log of a domain was used up there, and nothing is said after it."
+        "the mix drawn. A star: a domain's log was used up there, and nothing is said after it."
     )

@@ -12,7 +12,9 @@ from rich.text import Text
 
 from ..sim.census import Census
 from ..sim.result import Diagnosis, ReplayResult, StrategyResult
+from ..strategies.base import ParamInfo
 from ..strategies.catalog import PRESETS, build, preset_parameters
+from ..strategies.mix.presets import MIXERS, mix_parameters
 from ..traces.importers.base import ImportSummary
 from ..traces.store import Trace
 
@@ -226,11 +228,21 @@ def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
             lines.append(f"can't run here: {reasons[name]}" if name in reasons else "runs here")
         for line in lines:
             out.print(Padding(Text(line), (0, 0, 0, 2)))
-        table = Table.grid(padding=(0, 2))
-        for p in preset_parameters(preset).values():
-            table.add_row(f"    {p.name}={p.default}", Text(p.range), Text(p.help, style="dim"))
-        if table.row_count:
-            out.print(table)
+        _print_parameters(preset_parameters(preset).values(), out)
+    for name, mixer in MIXERS.items():
+        heading = Text(name, style="bold")
+        heading.append(f"  mix, reads domain; {mixer.source}", style="not bold dim")
+        out.print(heading)
+        out.print(Padding(Text(mixer.summary), (0, 0, 0, 2)))
+        _print_parameters(mix_parameters(mixer).values(), out)
+
+
+def _print_parameters(found: Iterable[ParamInfo], out: Console) -> None:
+    table = Table.grid(padding=(0, 2))
+    for p in found:
+        table.add_row(f"    {p.name}={p.default}", Text(p.range), Text(p.help, style="dim"))
+    if table.row_count:
+        out.print(table)
 
 
 def print_import(

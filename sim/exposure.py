@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..traces.ragged import Float
-from .mixing import GroupTable
+from .mix_log import GroupTable
 
 POINTS = 200
 MIN_GROUPS = 8

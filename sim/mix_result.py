@@ -10,17 +10,9 @@ import numpy as np
 
 from ..strategies.mix.presets import Mix
 from ..traces.ragged import Float
-from .mixing import (
-    CLOCKS,
-    Candidates,
-    Clock,
-    MixLog,
-    MixRun,
-    Progress,
-    asked,
-    read_log,
-    simulate,
-)
+from .mix_log import MixLog, read_log
+from .mixing import CLOCKS, Candidates, Clock, MixRun, asked, simulate
+from .replay import Progress
 from .result import Diagnosis, plain
 
 if TYPE_CHECKING:
@@ -158,7 +150,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
             "oscillates",
             f"{name} swings: each change of the target tends to be undone by the next (lag-one "
             f"correlation {swing:.2f}, {summary.volatility:.1%} a step and domain). Lengthen "
-            "window_steps or update_every_steps, or raise temperature.",
+            "its window or update_every_steps, or raise temperature.",
             {"autocorrelation": swing, "volatility": summary.volatility},
         )
     away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan

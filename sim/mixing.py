@@ -8,27 +8,25 @@ domain's reward depends on (a clock). Both are named in every result.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from ..strategies.base import Decision, Scores
-from ..strategies.mix.base import DomainStep, Mixer, domain_step
+from ..strategies.mix.base import DomainStep, Mixer
 from ..strategies.mix.presets import Mix
 from ..strategies.mix.quota import Quotas
-from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError, nearest
-from ..traces.ragged import Bool, Float, Int, segment_sum
+from ..traces.ragged import Float, Int
+from .mix_log import MixLog, selector_of
 
 if TYPE_CHECKING:
-    from ..traces.store import Trace
+    pass
 
 Clock = Literal["step", "exposure"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 CANDIDATES = ("sync", "oversample=K", "prompts")
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -67,138 +65,6 @@ class Candidates:
                 "sync, prompts, or oversample=K with K ≥ 1"
             )
         return cls("oversample", batches)
-
-
-@dataclass(frozen=True, eq=False)
-class GroupTable:
-    """Sums of every logged prompt group, in the order of the log. M groups, D domains, S steps.
-
-    Attributes:
-        step_S: training steps.
-        step_M: index of a group's step.
-        domain_M: its domain.
-        reward_M: Σ reward of the responses that count, NaN rewards aside.
-        rewarded_M: how many those are.
-        advantage_M: Σ |A| of the responses that count.
-        responses_M: how many count.
-        live_M: whether the group's rewards differ.
-    """
-
-    step_S: Int
-    step_M: Int
-    domain_M: Int
-    reward_M: Float
-    rewarded_M: Int
-    advantage_M: Float
-    responses_M: Int
-    live_M: Bool
-
-    def observe(self, step: int, groups: Int, domains: int) -> DomainStep:
-        """What a draw of the given groups shows of each domain."""
-        code = self.domain_M[groups]
-
-        def total(values: Any) -> Any:
-            return np.bincount(code, values[groups], minlength=domains)
-
-        rewarded, responses = total(self.rewarded_M), total(self.responses_M)
-        nan = np.full(domains, np.nan)
-        return DomainStep(
-            step,
-            np.divide(total(self.reward_M), rewarded, out=nan.copy(), where=rewarded > 0),
-            np.divide(total(self.advantage_M), responses, out=nan.copy(), where=responses > 0),
-            responses.astype(np.int64),
-        )
-
-
-def group_rows(batch: RolloutBatch, index: int, decision: Decision | None) -> dict[str, Any]:
-    """One step's rows of a ``GroupTable``."""
-    counts = np.ones(batch.num_responses) if decision is None else decision.weight_N > 0
-    counts = counts.astype(np.float64)
-    known = ~np.isnan(batch.reward_N) & (counts > 0)
-    cuts = batch.group_offsets
-    assert batch.domain_G is not None
-    return {
-        "step_M": np.full(batch.num_groups, index),
-        "domain_M": batch.domain_G,
-        "reward_M": segment_sum(np.where(known, np.nan_to_num(batch.reward_N), 0.0), cuts),
-        "rewarded_M": segment_sum(known.astype(np.int64), cuts),
-        "advantage_M": segment_sum(batch.abs_advantage_N * counts, cuts),
-        "responses_M": segment_sum(counts.astype(np.int64), cuts),
-        "live_M": batch.live_G,
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class MixLog:
-    """What mixers need of a trace, read once.
-
-    Attributes:
-        domains: names of D domains, sorted.
-        steps: mixer name → what it would have observed at each step.
-        tables: name of the selector of a pipeline (or "") → sums of every group.
-        counts_SD: groups logged a step and domain.
-    """
-
-    domains: tuple[str, ...]
-    steps: Mapping[str, Sequence[DomainStep]]
-    tables: Mapping[str, GroupTable]
-    counts_SD: Int
-
-    @property
-    def prior(self) -> Float:
-        """Share of each domain in the log: the prior before a mixer acts."""
-        total = self.counts_SD.sum(axis=0).astype(np.float64)
-        return total / total.sum()
-
-
-def read_log(trace: Trace, mixes: Sequence[Mix], progress: Progress | None = None) -> MixLog:
-    """Read a trace for mixers.
-
-    Args:
-        trace: with domains.
-        mixes: whose selectors decide.
-        progress: called with (steps done, steps in all).
-
-    Raises:
-        TraceError: a selector needs a column that the trace lacks.
-        StrategyError: the trace has no domains.
-    """
-    from .replay import columns_for
-
-    trace.require(["domain"], "a mixer")
-    domains = tuple(sorted(trace.manifest.domains))
-    selectors = {_selector(m): m.then for m in mixes}
-    selectors.setdefault("", None)
-    strategies = [s for s in selectors.values() if s is not None]
-    for strategy in strategies:
-        trace.require(strategy.columns, strategy.name)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in selectors}
-    steps: dict[str, list[DomainStep]] = {name: [] for name in selectors}
-    counts, numbers = [], []
-    total = len(trace.manifest.steps)
-    for index, batch in enumerate(trace.batches(columns_for(trace, strategies))):
-        scores = Scores(batch)
-        for name, selector in selectors.items():
-            decision = None if selector is None else selector.decide(batch, scores)
-            steps[name].append(domain_step(batch, domains, decision))
-            rows[name].append(group_rows(batch, index, decision))
-        numbers.append(batch.step)
-        counts.append(np.bincount(rows[""][-1]["domain_M"], minlength=len(domains)))
-        if progress is not None:
-            progress(index + 1, total)
-    tables = {
-        name: GroupTable(
-            step_S=np.array(numbers),
-            **{k: np.concatenate([part[k] for part in parts]) for k in parts[0]},
-        )
-        for name, parts in rows.items()
-    }
-    by_mix = {m.name: steps[_selector(m)] for m in mixes}
-    return MixLog(domains, by_mix, tables, np.array(counts))
-
-
-def _selector(mix: Mix) -> str:
-    return "" if mix.then is None else mix.then.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +131,7 @@ def simulate(mix: Mix, log: MixLog, candidates: Candidates, clock: Clock) -> Mix
         clock: what a domain's reward depends on.
     """
     mixer, quotas = mix.start(log.domains, log.prior.tolist()), Quotas(log.domains)
-    table = log.tables[_selector(mix)]
+    table = log.tables[selector_of(mix)]
     frame = _Frame(log)
     groups_of = [np.flatnonzero(table.domain_M == d) for d in range(len(log.domains))]
     cursor = np.zeros(len(log.domains), dtype=np.int64)

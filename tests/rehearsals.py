@@ -34,9 +34,17 @@ RUNS: dict[str, tuple[Rehearsal, dict]] = {
         replace(DFSIM, overrides=ROLLOUT_IS, steps=2),
         {"capture": True, "strategy": "ar"},
     ),
+    # A group filter, and mini-batches that verl cuts into different numbers of micro-batches.
     "dynamic": (
-        replace(DFSIM, dynamic_batches=True, mini_batches=2, steps=2),
-        {"capture": True, "strategy": "softmax"},
+        replace(
+            DFSIM,
+            dynamic_batches=True,
+            mini_batches=3,
+            steps=2,
+            agent="multi-output",
+            overrides=("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=100",),
+        ),
+        {"capture": True, "strategy": "difffilter"},
     ),
 }
 
