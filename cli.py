@@ -107,11 +107,13 @@ def replay(
     import contextlib
     import dataclasses
 
+    from .sim.mixing import Candidates, clocks_of
     from .sim.replay import replay as run
     from .strategies.mix.grammar import chosen_of
     from .traces.files import check_new_folder
     from .traces.store import open_trace
 
+    pool, clocks = Candidates.parse(candidates), clocks_of(clock)
     trace = open_trace(path)
     skipped: dict[str, str] = {}
     if strategy and "all" in strategy:
@@ -148,9 +150,7 @@ def replay(
     mixers = []
     if mixes:
         from .sim.mix_result import replay_mixers
-        from .sim.mixing import Candidates, clocks_of
 
-        pool, clocks = Candidates.parse(candidates), clocks_of(clock)
         with _progress("mixers", quiet) as tick:
             mixers = replay_mixers(trace, mixes, pool, clocks, tick)
     left_out = [f"{name} was left out: {reason}" for name, reason in skipped.items()]

@@ -100,6 +100,11 @@ def _exposure(result: MixResult) -> Figure:
         band = (curve.exposure_P, curve.low_P, curve.high_P)
         ax.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
     ax.set_ylabel("mean reward, isotonic fit", fontsize=12)
-    ax.set_title("bands: 95 % bootstrap over groups", fontsize=10, loc="left", color="#555555")
+    ax.set_title(
+        "bands: 95 % bootstrap over groups; a monotone fit is least sure at its ends",
+        fontsize=10,
+        loc="left",
+        color="#555555",
+    )
     legend(ax, len(result.log.domains))
     return figure

@@ -13,20 +13,21 @@ from .tables import number, print_findings, print_notes
 
 
 def print_mixing(results: Sequence[MixResult], out: Console) -> None:
-    """Print a table, the diagnoses, and what they can't show."""
-    domains = results[0].log.domains
-    table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
-    table.add_column("mixer", no_wrap=True)
-    table.add_column("clock", no_wrap=True)
-    for domain in domains:
-        table.add_column(f"{domain}\nmean→last", justify="right", no_wrap=True)
+    """Print tables, the diagnoses, and what they can't show."""
+    runs, domains = _table("mixer", "clock"), _table("mixer", "domain")
     for heading in ("off\ntarget", "moves\na step", "on\nfloor", "steps\nplayed"):
-        table.add_column(heading, justify="right")
+        runs.add_column(heading, justify="right", no_wrap=True)
+    for label in results[0].summaries():
+        domains.add_column(f"{label}\nmean→last", justify="right", no_wrap=True)
     for result in results:
-        for label, summary in result.summaries().items():
-            table.add_row(result.name, label, *_cells(summary, domains))
-    out.print(table)
-    out.print()
+        summaries = result.summaries()
+        for label, summary in summaries.items():
+            runs.add_row(result.name, label, *_figures(summary))
+        for domain in result.log.domains:
+            domains.add_row(result.name, domain, *(_share(s, domain) for s in summaries.values()))
+    for table in (runs, domains):
+        out.print(table)
+        out.print()
     for result in results:
         print_findings(result.name, result.diagnosis(), out)
         gap = result.clock_gap()
@@ -36,18 +37,25 @@ def print_mixing(results: Sequence[MixResult], out: Console) -> None:
     print_notes([_setting(results[0]), *CAUTIONS], out)
 
 
-def _cells(summary: MixSummary, domains: Sequence[str]) -> list[str]:
-    shares = [
-        f"{summary.mean_target[d]:.2f}→{summary.last_target[d]:.2f}" if summary.steps else "–"
-        for d in domains
-    ]
-    end = summary.supported_until
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _share(summary: MixSummary, domain: str) -> str:
+    if not summary.steps:
+        return "–"
+    return f"{summary.mean_target[domain]:.2f}→{summary.last_target[domain]:.2f}"
+
+
+def _figures(summary: MixSummary) -> list[str]:
     return [
-        *shares,
         number(summary.total_variation, ".0%"),
         number(summary.volatility, ".1%"),
         number(summary.floor_hits, ".0%"),
-        f"{summary.steps}" + ("" if end is None else "*"),
+        f"{summary.steps}" + ("" if summary.supported_until is None else "*"),
     ]
 
 

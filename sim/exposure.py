@@ -46,12 +46,14 @@ def exposure_curve(
     """
     from sklearn.isotonic import IsotonicRegression
 
-    mine = np.flatnonzero((table.domain_M == domain) & (table.rewarded_M > 0))
+    consumed = np.flatnonzero(table.domain_M == domain)
+    known = table.responses_M[consumed] > 0
+    mine = consumed[known]
     if len(mine) < MIN_GROUPS:
         return None
-    reward = table.reward_M[mine] / table.rewarded_M[mine]
-    exposure = np.arange(1, len(mine) + 1, dtype=np.float64)
-    at = np.linspace(1, len(mine), min(POINTS, len(mine)))
+    reward = table.reward_M[mine] / table.responses_M[mine]
+    exposure = np.arange(1, len(consumed) + 1, dtype=np.float64)[known]
+    at = np.linspace(exposure[0], exposure[-1], min(POINTS, len(mine)))
     rises = bool(np.corrcoef(exposure, reward)[0, 1] >= 0) if np.ptp(reward) > 0 else True
 
     def fitted(rows: np.ndarray) -> Float:

@@ -27,9 +27,8 @@ class GroupTable:
         step_S: training steps.
         step_M: index of a group's step.
         domain_M: its domain.
-        reward_M: Σ reward of the responses that count, NaN rewards aside.
-        rewarded_M: how many those are.
-        advantage_M: Σ |A| of the responses that count.
+        reward_M: Σ reward of the responses that count; one whose reward is NaN does not.
+        advantage_M: Σ |A| of those.
         responses_M: how many count.
         live_M: whether the group's rewards differ.
     """
@@ -38,7 +37,6 @@ class GroupTable:
     step_M: Int
     domain_M: Int
     reward_M: Float
-    rewarded_M: Int
     advantage_M: Float
     responses_M: Int
     live_M: Bool
@@ -50,29 +48,29 @@ class GroupTable:
         def total(values: Any) -> Any:
             return np.bincount(code, values[groups], minlength=domains)
 
-        rewarded, responses = total(self.rewarded_M), total(self.responses_M)
-        nan = np.full(domains, np.nan)
+        responses = total(self.responses_M)
+
+        def mean(values: Any) -> Float:
+            nan = np.full(domains, np.nan)
+            return np.divide(total(values), responses, out=nan, where=responses > 0)
+
         return DomainStep(
-            step,
-            np.divide(total(self.reward_M), rewarded, out=nan.copy(), where=rewarded > 0),
-            np.divide(total(self.advantage_M), responses, out=nan.copy(), where=responses > 0),
-            responses.astype(np.int64),
+            step, mean(self.reward_M), mean(self.advantage_M), responses.astype(np.int64)
         )
 
 
 def group_rows(batch: RolloutBatch, index: int, decision: Decision | None) -> dict[str, Any]:
     """One step's rows of a ``GroupTable``."""
-    counts = np.ones(batch.num_responses) if decision is None else decision.weight_N > 0
-    counts = counts.astype(np.float64)
-    known = ~np.isnan(batch.reward_N) & (counts > 0)
+    counts = ~np.isnan(batch.reward_N)
+    if decision is not None:
+        counts = counts & (decision.weight_N > 0)
     cuts = batch.group_offsets
     assert batch.domain_G is not None
     return {
         "step_M": np.full(batch.num_groups, index),
         "domain_M": batch.domain_G,
-        "reward_M": segment_sum(np.where(known, np.nan_to_num(batch.reward_N), 0.0), cuts),
-        "rewarded_M": segment_sum(known.astype(np.int64), cuts),
-        "advantage_M": segment_sum(batch.abs_advantage_N * counts, cuts),
+        "reward_M": segment_sum(np.where(counts, batch.reward_N, 0.0), cuts),
+        "advantage_M": segment_sum(np.where(counts, batch.abs_advantage_N, 0.0), cuts),
         "responses_M": segment_sum(counts.astype(np.int64), cuts),
         "live_M": batch.live_G,
     }
@@ -146,5 +144,7 @@ def read_log(trace: Trace, mixes: Sequence[Mix], progress: Progress | None = Non
 
 
 def selector_of(mix: Mix) -> str:
-    """Name of what a mixer's draw passes through, or an empty string."""
-    return "" if mix.then is None else mix.then.name
+    """Name and parameters of what a mixer's draw passes through, or an empty string."""
+    if mix.then is None:
+        return ""
+    return f"{mix.then.name} {sorted(mix.then.params.items())} {mix.then.tie_seed}"

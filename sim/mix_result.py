@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..strategies.base import Strategy
+from ..strategies.mix.base import SoftmaxRule
 from ..strategies.mix.presets import Mix
-from ..traces.ragged import Float
 from .mix_log import MixLog, read_log
 from .mixing import CLOCKS, Candidates, Clock, MixRun, asked, simulate
 from .replay import Progress
@@ -128,12 +129,13 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
             {"domains": list(run.unseen)},
         )
     starved = {d: n for d, n in summary.starved_steps.items() if n > STARVED_SHARE * summary.steps}
-    if starved and summary.steps and run.clock is not None:
+    steers = run.candidates is not None and run.candidates.kind != "sync"
+    if starved and summary.steps and steers:
         shown = ", ".join(f"{d} ({n} of {summary.steps} steps)" for d, n in starved.items())
         yield Diagnosis(
             "domain_starved",
             f"{name} gives no prompt to {shown}: it then learns nothing about that domain either. "
-            "A floor of 1/B or more keeps one prompt a step.",
+            "A floor of 1/B gives it one prompt a step on average.",
             {"steps": starved},
         )
     if summary.floor_hits > 0.25:
@@ -144,17 +146,17 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
             "the signal.",
             {"floor_hits": summary.floor_hits},
         )
-    swing = _oscillation(run.target_SD)
+    swing = _oscillation(run)
     if swing is not None and swing < -0.3 and summary.volatility > 0.01:
         yield Diagnosis(
             "oscillates",
-            f"{name} swings: each change of the target tends to be undone by the next (lag-one "
-            f"correlation {swing:.2f}, {summary.volatility:.1%} a step and domain). Lengthen "
-            "its window or update_every_steps, or raise temperature.",
-            {"autocorrelation": swing, "volatility": summary.volatility},
+            f"{name} swings: {(1 - swing) / 2:.0%} of its changes are undone by the next one "
+            f"({summary.volatility:.1%} a step and domain). Feedback does that, and so does noise "
+            "in a short window. Lengthen its window or update_every_steps, or raise temperature.",
+            {"sign_correlation": swing, "volatility": summary.volatility},
         )
     away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
-    if away < BARELY and not run.mix.params.get("proportions"):
+    if away < BARELY and isinstance(run.mix.rule, SoftmaxRule) and len(log.domains) > 1:
         yield Diagnosis(
             "barely_steers",
             f"{name} never leaves the dataset's own mix by more than {away:.1%}: at this "
@@ -163,14 +165,19 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
         )
 
 
-def _oscillation(target_SD: Float) -> float | None:
-    """Lag-one autocorrelation of the target's changes, pooled over domains."""
-    moves = np.diff(target_SD[~np.isnan(target_SD).any(axis=1)], axis=0)
+def _oscillation(run: MixRun) -> float | None:
+    """How often successive changes of the target agree in sign, −1 never to 1 always.
+
+    Signs, so that one large move decides nothing; changes at updates only, past the first window.
+    """
+    rule = run.mix.rule
+    target_SD = run.target_SD[~np.isnan(run.target_SD).any(axis=1)]
+    settled = target_SD[max(rule.warmup_steps, 1) :: rule.update_every_steps]
+    moves = np.sign(np.diff(settled, axis=0))[3:]
     if len(moves) < 8:
         return None
-    before, after = moves[:-1].ravel(), moves[1:].ravel()
-    scale = float(np.sqrt((before**2).sum() * (after**2).sum()))
-    return float((before * after).sum() / scale) if scale > 0 else None
+    agree = moves[:-1] * moves[1:]
+    return float(agree[agree != 0].mean()) if (agree != 0).any() else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +278,7 @@ def replay_mixers(
     return [
         MixResult(
             name=mix.name,
-            params=mix.params if mix.then is None else {**mix.params, **mix.then.params},
+            params={**mix.params, **_prefixed(mix.then)},
             source=mix.source,
             asked=asked(mix, log),
             runs={clock: simulate(mix, log, chosen, clock) for clock in clocks},
@@ -279,6 +286,11 @@ def replay_mixers(
         )
         for mix in mixes
     ]
+
+
+def _prefixed(then: Strategy | None) -> dict[str, Any]:
+    """Parameters of what follows a mixer, under its name: both may have a temperature."""
+    return {} if then is None else {f"{then.name}.{k}": v for k, v in then.params.items()}
 
 
 CAUTIONS = (

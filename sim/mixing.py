@@ -159,8 +159,9 @@ def simulate(mix: Mix, log: MixLog, candidates: Candidates, clock: Clock) -> Mix
             )
         else:
             here = np.flatnonzero(table.step_M == index)
-            seen = _at_step(table.observe(int(number), here, len(drawn)), last, drawn, logged)
-            last = seen if last is None else _latest(seen, last)
+            shown = table.observe(int(number), here, len(drawn))
+            seen = _at_step(shown, last, drawn, logged)
+            last = shown if last is None else _latest(shown, last)
             live = drawn * frame.live_share(index)
             replaced = np.maximum(drawn - logged, 0).astype(np.float64)
         surplus = float(pool.sum() - drawn.sum()) if candidates.kind == "oversample" else 0.0
@@ -177,7 +178,7 @@ def _draw(quotas: Quotas, mixer: Mixer, logged: Int, candidates: Candidates) -> 
     wanted = quotas.take(mixer.propose(), size)
     if candidates.kind == "prompts":
         return wanted, wanted.astype(np.float64)
-    pool = np.floor(logged * candidates.batches).astype(np.int64)
+    pool = np.floor(logged * candidates.batches + 1e-9).astype(np.int64)  # 1.15 · 100 is 115
     drawn = np.minimum(wanted, pool)
     while drawn.sum() < size:
         drawn[int(np.argmax(pool - drawn))] += 1  # what a domain lacks, the best supplied gives

@@ -42,7 +42,7 @@ RUNS: dict[str, tuple[Rehearsal, dict]] = {
             mini_batches=3,
             steps=2,
             agent="multi-output",
-            overrides=("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=100",),
+            overrides=("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=160",),
         ),
         {"capture": True, "strategy": "difffilter"},
     ),

@@ -58,10 +58,11 @@ def test_a_mixer_draws_what_its_capture_says_it_asked_for(mixer, then, tmp_path)
             assert counts == {"math": 6, "logic": 3, "science": 1}
     else:
         assert targets[0] == pytest.approx([1 / 3] * 3)  # the dataset's own mix, before warm-up
-        assert targets[1] != targets[0]
+        assert targets[3] != targets[0]  # tscl needs two points first
     for step in result.steps:
         logged = [step[f"dfsim/mix/target/{d}"] for d in ("logic", "math", "science")]
-        assert logged == targets[int(step["step"]) - 1]
+        # verl's logger averages over one iteration, weighed by its rows: the last bit may differ.
+        assert logged == pytest.approx(targets[int(step["step"]) - 1], rel=1e-12)
         assert sum(step[f"dfsim/mix/drawn/{d}"] for d in ("logic", "math", "science")) == 10
 
 

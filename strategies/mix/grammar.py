@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...traces.errors import StrategyError
 from ..base import Strategy
-from ..catalog import build
+from ..catalog import PRESETS, build
 from ..grammar import assignments, points, strategies_of, yaml_value
+from ..own import is_own
 from .presets import MIXERS, Mix, build_mix, is_mix, mix_parameters
 
 
@@ -39,6 +41,8 @@ def chosen_of(
     """
     mixed = [name for name in names if is_mix(name)]
     plain = [name for name in names if not is_mix(name)]
+    for name in plain:
+        _refuse_misspelt(name)
     if not mixed:
         found = strategies_of(names, params, scorer, actuator, tie_seed=tie_seed, skip=skip)
         return found, []
@@ -46,17 +50,34 @@ def chosen_of(
         if mixed.count(name) > 1:
             raise StrategyError(f"strategy '{name}' is given twice; name it once")
     left: list[str] = []
-    for item in params:
-        ((key, _),) = assignments([item], "-p")
+    keys = [key for key, _ in assignments(params, "-p")]
+    for key, item in zip(keys, params, strict=True):
+        if keys.count(key) > 1:
+            raise StrategyError(f"-p {key} is given twice; give it once, or sweep {key}=[…, …]")
         owner, dot, _ = key.rpartition(".")
         if not dot and len(names) > 1:
             raise StrategyError(f"-p {item}: several strategies are named; write STRATEGY.{item}")
-        if dot and not any(_owns(owner, part) for name in mixed for part in name.split("+")):
+        owned = any(_owns(owner, part) for name in mixed for part in name.split("+"))
+        if dot and any(_owns(owner, name) for name in (*plain, *(skip or {}))):
             left.append(item)
+        elif dot and not owned and "all" not in plain:
+            have = ", ".join(names)
+            raise StrategyError(f"-p {key}: '{owner}' is not among the strategies named ({have})")
     strategies: list[Strategy] = []
-    if plain or scorer or left:
+    if plain or scorer:
         strategies = strategies_of(plain, left, scorer, actuator, tie_seed=tie_seed, skip=skip)
     return strategies, [m for name in mixed for m in _pipelines(name, params, tie_seed)]
+
+
+def _refuse_misspelt(name: str) -> None:
+    """A name that is nearly a mixer's, or a pipeline the wrong way round."""
+    first, plus, rest = name.partition("+")
+    if plus and is_mix(rest):
+        raise StrategyError(f"'{name}': the mixer draws first; write {rest}+{first}")
+    known = first in PRESETS or first == "all" or is_own(name)
+    close = difflib.get_close_matches(first, MIXERS, n=1, cutoff=0.7)
+    if not known and close and not difflib.get_close_matches(first, PRESETS, n=1, cutoff=0.7):
+        raise StrategyError(f"no strategy is called '{first}' (did you mean '{close[0]}'?)")
 
 
 def _owns(owner: str, name: str) -> bool:
@@ -65,7 +86,11 @@ def _owns(owner: str, name: str) -> bool:
 
 def _pipelines(name: str, params: Sequence[str], tie_seed: int) -> Iterator[Mix]:
     """One mixer or pipeline, swept over lists of values."""
-    mixer, _, selector = name.partition("+")
+    mixer, plus, selector = name.partition("+")
+    if plus and (not selector or is_mix(selector)):
+        raise StrategyError(
+            f"'{name}': a pipeline is one mixer and one selector or reweighter, as {mixer}+maxvar"
+        )
     own: dict[str, Any] = {}
     then: dict[str, Any] = {}
     for key, text in assignments(params, "-p"):
