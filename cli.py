@@ -63,7 +63,7 @@ def _refuse_here(out: Path) -> None:
 
 
 def _progress(title: str, quiet: bool) -> Any:
-    from .reports.progress import progress
+    from .sim.progress import progress
 
     return progress(title, quiet)
 
@@ -160,7 +160,8 @@ def replay(
 
         write_replay(result, out, force, mixers)
     if json:
-        from .reports.files import dump_json, replay_record
+        from .reports.files import replay_record
+        from .sim.result import dump_json
 
         typer.echo(dump_json(replay_record(result, mixers)))
         return
@@ -190,10 +191,11 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """Say what a trace holds, what is odd about it, and what it can run."""
-    from .reports.files import check_prompts, dump_json, write_prompts
+    from .reports.files import check_prompts, write_prompts
     from .reports.tables import console, print_census
     from .sim.census import census
     from .sim.replay import describe
+    from .sim.result import dump_json
     from .traces.store import open_trace
 
     trace = open_trace(path)
@@ -219,8 +221,8 @@ def strategies(
     json: Json = False,
 ) -> None:
     """List the strategies: kind, signals, parameters, source, and whether a trace can run them."""
-    from .reports.files import dump_json
     from .reports.tables import console, print_strategies, strategies_record
+    from .sim.result import dump_json
 
     if check is not None:
         from .strategies.check import check_strategy
@@ -295,9 +297,9 @@ def import_(
     quiet: Quiet = False,
 ) -> None:
     """Make a trace from rollouts that are already on disk."""
-    from .reports.files import dump_json
     from .reports.tables import console, print_import
     from .sim.census import cannot_run
+    from .sim.result import dump_json
     from .strategies.grammar import assignments, number, one_of, yaml_value
     from .traces.importers.base import LENGTHS, NAN_REWARDS, ImportOptions
     from .traces.importers.domains import choose_domains

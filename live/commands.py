@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..traces.errors import DfsimError
+from .gate import Gate
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -41,21 +41,22 @@ def doctor(
     quiet: Quiet = False,
 ) -> None:
     """Check that verl, the plug-in and every private seam are as dfsim expects."""
+    from ..sim.result import dump_json
     from .doctor import check_installation, folded, run_canary
 
     checks = check_installation()
-    sound = all(check.ok is not False for check in checks)
+    sound = all(check.passed is not False for check in checks)
     if not json:
-        _print_checks(folded(checks))
+        _print_gates(folded(checks))
     if canary and sound:
         with _steps("canary", 3, quiet or json) as on_step:
             trained = run_canary(trainer_mode, override or (), zero or (), on_step)
         if not json:
-            _print_checks(trained)
+            _print_gates(trained)
         checks += trained
-    passed = all(check.ok is not False for check in checks)
+    passed = all(check.passed is not False for check in checks)
     if json:
-        typer.echo(_dump({"passed": passed, "checks": [vars(check) for check in checks]}))
+        typer.echo(dump_json({"passed": passed, "checks": [vars(check) for check in checks]}))
     elif canary and not sound:
         typer.echo("The canary was not run: mend the above first.")
     if not passed:
@@ -92,6 +93,7 @@ def rehearse(
     quiet: Quiet = False,
 ) -> None:
     """Run the real verl trainer on this CPU: a tiny model, a verifiable task of three domains."""
+    from ..sim.result import dump_json, plain
     from .overrides import dfsim_overrides
     from .rehearsal.launch import Rehearsal, run_rehearsal
 
@@ -119,7 +121,8 @@ def rehearse(
     with _steps("rehearsal", steps, quiet or json) as on_step:
         result = run_rehearsal(run, on_step=on_step)
     if json:
-        typer.echo(_dump({"seconds": result.seconds[1], "steps": list(result.steps)}))
+        steps_record = [{k: plain(v) for k, v in step.items()} for step in result.steps]
+        typer.echo(dump_json({"seconds": result.seconds[1], "steps": steps_record}))
         return
     rewards = [step["critic/rewards/mean"] for step in result.steps]
     third = max(len(rewards) // 3, 1)
@@ -155,7 +158,9 @@ def promote(
     quiet: Quiet = False,
 ) -> None:
     """Forecast a strategy on a trace, and write what takes it into verl."""
+    from ..sim.progress import progress
     from ..sim.replay import replay
+    from ..sim.result import dump_json
     from ..strategies.grammar import one_of, strategies_of
     from ..strategies.mix.presets import is_mix
     from ..traces.store import open_trace
@@ -177,12 +182,14 @@ def promote(
     if out.resolve() == Path.cwd():
         raise DfsimError(f"--out {out} is the current folder; name one to create")
     check_promotable(trace.manifest.source, chosen[0], out, force)
-    with _ticks("forecast", quiet or json) as tick:
+    with progress("forecast", quiet or json) as tick:
         result = replay(trace, chosen, resamples=resamples, seed=seed, progress=tick)
     promotion = promoted(result, chosen[0], scaling, empty)
     written = write_promotion_folder(promotion, chosen[0], trace.manifest.source, out, seeds, force)
     if json:
-        typer.echo(_dump({"promotion": promotion.record(), "written": [str(p) for p in written]}))
+        typer.echo(
+            dump_json({"promotion": promotion.record(), "written": [str(p) for p in written]})
+        )
         return
     for line in promotion.summary():
         typer.echo(line)
@@ -202,6 +209,8 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Recompute a live run's decisions, read its proof of delivery, compare with the forecast."""
+    from ..sim.progress import progress
+    from ..sim.result import dump_json
     from ..traces.store import open_trace
     from .promotion import read_promotion
     from .verify import COMPARED
@@ -209,12 +218,12 @@ def verify(
 
     trace = open_trace(live)
     chosen = None if promotion is None else read_promotion(promotion)
-    with _ticks("verify", quiet or json) as tick:
+    with progress("verify", quiet or json) as tick:
         found = run(trace, chosen, progress=tick)
     if json:
-        typer.echo(_dump(found.to_dict()))
+        typer.echo(dump_json(found.to_dict()))
     else:
-        _print_checks([_Line(g.name, g.passed, g.message) for g in found.gates])
+        _print_gates(found.gates)
         shown = [c for c in found.comparisons if c.name in COMPARED]
         if shown:
             typer.echo(f"\n{'':<22}{'forecast':>9}  {'for steps like those':<22}{'live':>9}")
@@ -233,24 +242,15 @@ def verify(
 COMMANDS: tuple[Callable[..., None], ...] = (doctor, rehearse, promote, verify)
 
 
-class _Line:
-    def __init__(self, name: str, ok: bool | None, message: str) -> None:
-        self.name, self.ok, self.message = name, ok, message
-
-
-def _print_checks(checks: Any) -> None:
+def _print_gates(gates: Sequence[Gate]) -> None:
     marks = {True: "ok  ", False: "FAIL", None: "    "}
-    width = max(len(check.name) for check in checks)
-    for check in checks:
-        typer.echo(f"{marks[check.ok]}  {check.name:<{width}}  {check.message}")
+    width = max(len(gate.name) for gate in gates)
+    for gate in gates:
+        typer.echo(f"{marks[gate.passed]}  {gate.name:<{width}}  {gate.message}")
 
 
 def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
-
-
-def _dump(record: Mapping[str, Any]) -> str:
-    return jsonlib.dumps(record, indent=2, ensure_ascii=False, allow_nan=False, default=str)
 
 
 def _needs_verl() -> None:
@@ -258,20 +258,6 @@ def _needs_verl() -> None:
 
     if find_spec("verl") is None:
         raise DfsimError("verl is not installed here; pip install 'dfsim[live]' adds it")
-
-
-@contextmanager
-def _ticks(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, for (done, total)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    hidden = quiet or not screen.is_terminal
-    with Progress(*columns, console=screen, transient=True, disable=hidden) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager

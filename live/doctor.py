@@ -7,7 +7,6 @@ import io
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .compat import SEAMS, SUPPORTED_VERL, TRAINER_MODE, Seam
+from .gate import Gate
 from .proof import METRIC, proof_name
 
 PACKAGES = (
@@ -25,26 +25,17 @@ _AS_EXPECTED = "as expected"
 _INSTALL = "pip install 'dfsim[live]' adds what is missing"
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at; ``ok`` is ``None`` where it is only told."""
-
-    name: str
-    ok: bool | None
-    message: str
-
-
-def check_installation() -> list[Check]:
+def check_installation() -> list[Gate]:
     """Versions, registration, and the signature of every private seam."""
     checks = [_verl_version()]
-    if checks[0].ok is False and "not installed" in checks[0].message:
+    if checks[0].passed is False and "not installed" in checks[0].message:
         return checks
     for name in PACKAGES:
         try:
-            checks.append(Check(name, None, version(name)))
+            checks.append(Gate(name, None, version(name)))
         except PackageNotFoundError:
-            checks.append(Check(name, False, f"not installed; verl's trainer needs it: {_INSTALL}"))
-    if any(check.ok is False for check in checks[1:]):
+            checks.append(Gate(name, False, f"not installed; verl's trainer needs it: {_INSTALL}"))
+    if any(check.passed is False for check in checks[1:]):
         return checks
     noise = io.StringIO()
     with (
@@ -58,39 +49,39 @@ def check_installation() -> list[Check]:
     return checks
 
 
-def _seam(seam: Seam) -> Check:
+def _seam(seam: Seam) -> Gate:
     problem = seam.problem()
-    return Check(str(seam), problem is None, problem or _AS_EXPECTED)
+    return Gate(str(seam), problem is None, problem or _AS_EXPECTED)
 
 
-def folded(checks: Sequence[Check]) -> list[Check]:
+def folded(checks: Sequence[Gate]) -> list[Gate]:
     """The same for reading: seams that are as expected become one line."""
     fine = [check for check in checks if check.message == _AS_EXPECTED]
     rest = [check for check in checks if check not in fine]
     if fine:
-        rest.append(Check("seams", True, f"{len(fine)} private functions of verl {_AS_EXPECTED}"))
+        rest.append(Gate("seams", True, f"{len(fine)} private functions of verl {_AS_EXPECTED}"))
     return rest
 
 
-def _verl_version() -> Check:
+def _verl_version() -> Gate:
     try:
         found = version("verl")
     except PackageNotFoundError:
-        return Check("verl", False, f"not installed; {_INSTALL}")
+        return Gate("verl", False, f"not installed; {_INSTALL}")
     if found in SUPPORTED_VERL:
-        return Check("verl", True, found)
-    return Check(
+        return Gate("verl", True, found)
+    return Gate(
         "verl", False, f"{found}; dfsim's seams were measured on {', '.join(SUPPORTED_VERL)}"
     )
 
 
-def _registration() -> Check:
+def _registration() -> Gate:
     try:
         from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
         from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync  # noqa: F401
     except Exception as error:
-        return Check("plug-in", False, f"verl does not import ({type(error).__name__}: {error})")
+        return Gate("plug-in", False, f"verl does not import ({type(error).__name__}: {error})")
     lacking = [
         what
         for what, there in (
@@ -100,13 +91,13 @@ def _registration() -> Check:
         if not there
     ]
     if lacking:
-        return Check(
+        return Gate(
             "plug-in",
             False,
             f"verl did not load it ({', '.join(lacking)} missing); unset "
             "VERL_USE_EXTERNAL_PLUGINS, or add dfsim to it, and install dfsim where verl runs",
         )
-    return Check("plug-in", True, f"trainer {TRAINER_MODE} and the reporting losses are registered")
+    return Gate("plug-in", True, f"trainer {TRAINER_MODE} and the reporting losses are registered")
 
 
 QUIET = (
@@ -123,7 +114,7 @@ def run_canary(
     overrides: Sequence[str] = (),
     zero: Sequence[str] = (),
     on_step: Callable[[int, Mapping[str, Any]], None] | None = None,
-) -> list[Check]:
+) -> list[Gate]:
     """Train for real on this CPU, and see whether weights reach the gradient.
 
     dfsim's own trainer gets weights 0 for two steps and 1 for a third. Another trainer is run with
@@ -169,7 +160,7 @@ def run_canary(
         last = result.steps[ZERO_STEPS]
         norm, difference = last["actor/grad_norm"], moved[ZERO_STEPS]
         checks.append(
-            Check(
+            Gate(
                 f"step {ZERO_STEPS + 1}, weights 1",
                 norm > 0 and difference > 0,
                 f"gradient norm {norm:.4g}, largest parameter difference {difference:.4g}",
@@ -177,7 +168,7 @@ def run_canary(
         )
         delivered = [step.get("dfsim/delivered") for step in result.steps]
         checks.append(
-            Check("delivered", delivered == [1.0] * len(delivered), f"dfsim/delivered {delivered}")
+            Gate("delivered", delivered == [1.0] * len(delivered), f"dfsim/delivered {delivered}")
         )
         return checks
     checks = [_report(step, metrics) for step, metrics in enumerate(result.steps, start=1)]
@@ -194,22 +185,22 @@ def _moved(result: Any, step: int) -> float:
     return max(float(np.abs(after[name] - before[name]).max()) for name in before)
 
 
-def _zero(step: int, metrics: Mapping[str, Any], moved: float) -> Check:
+def _zero(step: int, metrics: Mapping[str, Any], moved: float) -> Gate:
     norm = metrics["actor/grad_norm"]
-    return Check(
+    return Gate(
         f"step {step}, weights 0",
         norm == 0 and moved == 0,
         f"gradient norm {norm!r}, largest parameter difference {moved!r}",
     )
 
 
-def _report(step: int, metrics: Mapping[str, Any]) -> Check:
+def _report(step: int, metrics: Mapping[str, Any]) -> Gate:
     """What the loss saw under somebody else's trainer: told, not judged."""
     seen = metrics.get(f"actor/{METRIC}/seen")
     norm = f"gradient norm {metrics.get('actor/grad_norm')!r}"
     if seen is None:
-        return Check(f"step {step}", None, f"the policy loss did not report; {norm}")
+        return Gate(f"step {step}", None, f"the policy loss did not report; {norm}")
     if seen < 1:
-        return Check(f"step {step}", None, f"the loss got no rollout_is_weights; {norm}")
+        return Gate(f"step {step}", None, f"the loss got no rollout_is_weights; {norm}")
     mean = metrics[f"actor/{METRIC}/weight"] / metrics[f"actor/{METRIC}/mask"]
-    return Check(f"step {step}", None, f"the loss saw mean weight {mean:.6g}; {norm}")
+    return Gate(f"step {step}", None, f"the loss saw mean weight {mean:.6g}; {norm}")

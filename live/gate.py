@@ -1,4 +1,4 @@
-"""One thing that a live run must hold to."""
+"""One thing that was looked at, and whether it holds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Gate:
-    """One thing that must hold.
+    """One thing that was looked at.
 
     Attributes:
         name: what is checked.
-        passed: whether it holds; ``None`` where it can't be checked.
+        passed: whether it holds; ``None`` where it can't be checked, or is only told.
         message: the sentence to read.
     """
 

@@ -34,6 +34,7 @@ class MixBatchSampler:
         target_D: proportions behind the last batch.
         drawn_D: prompts of each domain in the last batch.
         exposures_D: prompts drawn so far.
+        live_exposures_D: prompt groups so far whose rewards differed, as :meth:`saw` was told.
 
     Raises:
         DfsimError: a domain of the mixer has no row.
@@ -54,6 +55,17 @@ class MixBatchSampler:
         self.target_D = mixer.propose()
         self.drawn_D = np.zeros(count, np.int64)
         self.exposures_D = np.zeros(count, np.int64)
+        self.live_exposures_D = np.zeros(count, np.int64)
+
+    def saw(self, live_domains: Sequence[str]) -> None:
+        """Count the groups that carried signal.
+
+        Args:
+            live_domains: domain of each such group of the last batch.
+        """
+        names = list(live_domains)
+        counts = [names.count(domain) for domain in self.mixer.domains]
+        self.live_exposures_D = self.live_exposures_D + np.array(counts)
 
     def __len__(self) -> int:
         """Batches of one pass over the dataset; the sampler itself has no end."""
@@ -102,6 +114,7 @@ class MixBatchSampler:
             "held": self._held,
             "batches": self._batches,
             "exposures": self.exposures_D.tolist(),
+            "live_exposures": self.live_exposures_D.tolist(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -113,3 +126,4 @@ class MixBatchSampler:
         self._held = [list(rows) for rows in state["held"]]
         self._batches = int(state["batches"])
         self.exposures_D = np.array(state["exposures"], dtype=np.int64)
+        self.live_exposures_D = np.array(state["live_exposures"], dtype=np.int64)

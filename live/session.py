@@ -204,11 +204,14 @@ class Session:
     ) -> dict[str, Any]:
         """Note what this step drew and why, then let the mixer see what came of it."""
         mixer = sampler.mixer
+        assert batch.domain_G is not None
+        sampler.saw([batch.domains[code] for code in batch.domain_G[batch.live_G]])
         drawn = {
             "target": sampler.target_D.tolist(),
             "signal": [plain(s) for s in mixer.score.tolist()],
             "drawn": sampler.drawn_D.tolist(),
             "exposures": sampler.exposures_D.tolist(),
+            "live_exposures": sampler.live_exposures_D.tolist(),
         }
         own = self.settings.strategy
         decision = None if own is None else step.decisions[own.name]

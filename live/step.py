@@ -23,7 +23,7 @@ HEADLINE = (
 )
 """Estimators that a live run logs every step; replay of its capture gives all."""
 
-DRAWN = ("target", "signal", "drawn", "exposures")
+DRAWN = ("target", "signal", "drawn", "exposures", "live_exposures")
 """What is noted of a mixer's draw, each by domain."""
 
 

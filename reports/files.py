@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import polars as pl
 from ..sim.census import Census
 from ..sim.mix_result import CAUTIONS, MixResult
 from ..sim.replay import OnDecision
-from ..sim.result import ReplayResult
+from ..sim.result import ReplayResult, dump_json
 from ..strategies.base import Decision
 from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError
@@ -25,11 +24,6 @@ from .mix_figures import write_mix_figures
 from .sensitivity import write_sensitivity
 
 REPLAY_JSON = "replay.json"
-
-
-def dump_json(record: Mapping[str, object]) -> str:
-    """One JSON object, standard JSON only (no NaN)."""
-    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def replay_record(result: ReplayResult, mixers: Sequence[MixResult] = ()) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,3 +157,8 @@ class ReplayResult:
 def plain(value: Any) -> Any:
     """A value as JSON: what is not finite becomes null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def dump_json(record: Mapping[str, object]) -> str:
+    """One JSON object, standard JSON only (no NaN)."""
+    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)

@@ -14,35 +14,12 @@ import time
 import pytest
 from conftest import ROOT
 from made import solved_trace
-from typer.testing import CliRunner
+from said import printed, refused, run
 
 import dfsim
-from dfsim.cli import app
 from dfsim.strategies.catalog import PRESETS
 
 QUICK = ("--resamples", "2")
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(a) for a in args])
-
-
-def printed(*args):
-    result = run(*args)
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
-
-
-def refused(*args):
-    """The one line that a mistake gets."""
-    result = run(*args)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("dfsim: ")
-    return line
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from dfsim.cli import app
 from dfsim.live import doctor as doctor_module
 from dfsim.live.compat import SEAMS, Seam
-from dfsim.live.doctor import PACKAGES, Check, check_installation
+from dfsim.live.doctor import PACKAGES, check_installation
+from dfsim.live.gate import Gate
 
 
 def run(*args):
@@ -29,7 +30,7 @@ def installed(monkeypatch):
             return found[name]
 
         monkeypatch.setattr(doctor_module, "version", version)
-        monkeypatch.setattr(doctor_module, "_registration", lambda: Check("plug-in", True, ""))
+        monkeypatch.setattr(doctor_module, "_registration", lambda: Gate("plug-in", True, ""))
         monkeypatch.setattr(doctor_module, "SEAMS", (Seam("shutil", "copy", ("src",)),))
 
     return pretend
@@ -42,7 +43,7 @@ def test_a_sound_installation_passes(installed):
     installed(ALL)
     checks = {c.name: c for c in check_installation()}
     assert set(checks) == {"verl", *PACKAGES, "plug-in", "shutil.copy"}
-    assert all(c.ok is not False for c in checks.values())
+    assert all(c.passed is not False for c in checks.values())
     result = run()
     assert (result.exit_code, result.stderr) == (0, "")
     assert "FAIL" not in result.stdout
@@ -51,7 +52,7 @@ def test_a_sound_installation_passes(installed):
 def test_without_verl_there_is_one_thing_to_say(installed):
     installed({})
     (check,) = check_installation()
-    assert check.ok is False
+    assert check.passed is False
     assert "not installed; pip install 'dfsim[live]'" in check.message
     assert run().exit_code == 1
 
@@ -59,7 +60,7 @@ def test_without_verl_there_is_one_thing_to_say(installed):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_that_verl_forgot_is_named_with_the_remedy(installed, name):
     installed({k: v for k, v in ALL.items() if k != name})
-    bad = [c for c in check_installation() if c.ok is False]
+    bad = [c for c in check_installation() if c.passed is False]
     assert [c.name for c in bad] == [name]
     assert "pip install 'dfsim[live]'" in bad[0].message
 
@@ -67,9 +68,9 @@ def test_a_package_that_verl_forgot_is_named_with_the_remedy(installed, name):
 def test_another_verl_fails_and_its_seams_are_looked_at_all_the_same(installed):
     installed({**ALL, "verl": "0.10.0"})
     checks = check_installation()
-    assert checks[0].ok is False
+    assert checks[0].passed is False
     assert "0.10.0; dfsim's seams were measured on 0.9.1" in checks[0].message
-    assert checks[-1] == Check("shutil.copy", True, "as expected")
+    assert checks[-1] == Gate("shutil.copy", True, "as expected")
 
 
 def test_a_seam_that_moved_fails(installed, monkeypatch):
@@ -78,7 +79,11 @@ def test_a_seam_that_moved_fails(installed, monkeypatch):
     result = run("--json")
     record = json.loads(result.stdout)
     assert (result.exit_code, record["passed"], result.stderr) == (1, False, "")
-    assert record["checks"][-1] == {"name": "shutil.cp", "ok": False, "message": "shutil has no cp"}
+    assert record["checks"][-1] == {
+        "name": "shutil.cp",
+        "passed": False,
+        "message": "shutil has no cp",
+    }
 
 
 def test_the_canary_is_not_run_on_a_broken_installation(installed, monkeypatch):
@@ -92,7 +97,7 @@ def test_the_canary_is_not_run_on_a_broken_installation(installed, monkeypatch):
 @pytest.mark.parametrize("bad", [False, True])
 def test_the_canary_decides_the_exit_code(installed, monkeypatch, bad):
     installed(ALL)
-    found = [Check("step 1, weights 0", not bad, "gradient norm 0.0")]
+    found = [Gate("step 1, weights 0", not bad, "gradient norm 0.0")]
     asked = []
 
     def canary(*args):
@@ -111,5 +116,5 @@ def test_the_canary_decides_the_exit_code(installed, monkeypatch, bad):
 def test_this_installation_is_sound():
     pytest.importorskip("verl")
     checks = check_installation()
-    assert [c for c in checks if c.ok is False] == []
+    assert [c for c in checks if c.passed is False] == []
     assert {str(s) for s in SEAMS} <= {c.name for c in checks}

@@ -34,7 +34,7 @@ def wrong_meta(monkeypatch):
 def test_the_canary_stands_still_on_zeros_and_moves_on_ones():
     first, second, third, delivered = run_canary()
     zeros = "gradient norm 0.0, largest parameter difference 0.0"
-    assert (first.ok, second.ok, third.ok, delivered.ok) == (True, True, True, True)
+    assert (first.passed, second.passed, third.passed, delivered.passed) == (True, True, True, True)
     assert first.message == second.message == zeros
     assert third.message != zeros
 
@@ -59,11 +59,11 @@ def test_a_wrong_meta_is_noticed(wrong_meta, tmp_path):
 
 def test_an_audit_convicts_a_plug_in_that_delivers_nothing(wrong_meta):
     checks = run_canary(wrong_meta, zero=(CANARY, "+dfsim.on_empty=deliver"))
-    told = [c.message for c in checks if c.ok is None]
+    told = [c.message for c in checks if c.passed is None]
     assert len(told) == 2
     assert all(m.startswith("the loss got no rollout_is_weights") for m in told)
-    judged = [c for c in checks if c.ok is not None]
-    assert [c.ok for c in judged] == [False, False]
+    judged = [c for c in checks if c.passed is not None]
+    assert [c.passed for c in judged] == [False, False]
 
 
 def test_a_step_that_keeps_nothing_skips_its_update(tmp_path):

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from made import solved_trace
-from typer.testing import CliRunner
+from said import printed, refused, run
 
 import dfsim
-from dfsim.cli import app
 from dfsim.live import promotion as promotion_module
 from dfsim.live.promotion import deciding_code, read_promotion, sealed
 from dfsim.live.settings import read_settings
@@ -28,28 +27,6 @@ class Mine:
     scale: float = 1.0
     def weights(self, batch): return np.full(batch.num_responses, self.scale)
 """
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(a) for a in args])
-
-
-def printed(*args):
-    result = run(*args)
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
-
-
-def refused(*args):
-    """The one line that a mistake gets."""
-    result = run(*args)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("dfsim: ")
-    return line
 
 
 def refusal(call, *args):

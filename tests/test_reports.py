@@ -18,14 +18,14 @@ from rich.console import Console
 import dfsim
 from dfsim.reports.files import (
     check_prompts,
-    dump_json,
     write_prompts,
     write_replay,
     writing_decisions,
 )
-from dfsim.reports.progress import progress
 from dfsim.reports.tables import console, print_census, print_replay
 from dfsim.sim.census import census
+from dfsim.sim.progress import progress
+from dfsim.sim.result import dump_json
 from dfsim.strategies.catalog import build
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.synthetic import exact_step

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 from made import solved_trace
-from typer.testing import CliRunner
+from said import refused, run
 
 import dfsim
-from dfsim.cli import app
 from dfsim.live.delivery import apply
 from dfsim.live.log import LIVE_LOG
 from dfsim.live.promotion import promoted, read_promotion, sealed, write_promotion_folder
@@ -26,20 +25,6 @@ pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")
 
 from live_trace import live_trace, responses_of  # noqa: E402
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(a) for a in args])
-
-
-def refused(*args):
-    result = run(*args)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("dfsim: ")
-    return line
 
 
 def gates(found: Verification):

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from .tables import console
 
 SHOW_AFTER_SECONDS = 2.0
 
@@ -18,7 +17,7 @@ Tick = Callable[[int, int | None], None]
 @contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Tick]:
     """Yield a function to call with (done, total or None)."""
-    screen = console(stderr=True)
+    screen = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
