@@ -1,1 +1,1 @@
-"""dfsim inside a training run: what it hands to a trainer."""
+"""Live: capture from verl, deliver a strategy, prove that it arrived, verify the run."""

@@ -105,6 +105,7 @@ def findings(run: MixRun, summary: MixSummary, log: MixLog) -> list[Diagnosis]:
 
 def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnosis]:
     name = run.mix.name
+    where = f" ({run.clock} clock)" if run.clock else ""
     if run.candidates is not None and run.candidates.kind == "sync":
         yield Diagnosis(
             "mix_vacuous",
@@ -134,32 +135,32 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
         shown = ", ".join(f"{d} ({n} of {summary.steps} steps)" for d, n in starved.items())
         yield Diagnosis(
             "domain_starved",
-            f"{name} gives no prompt to {shown}: it then learns nothing about that domain either. "
-            "A floor of 1/B gives it one prompt a step on average.",
+            f"{name} gives no prompt to {shown}{where}: it then learns nothing about that domain "
+            "either. A floor of 1/B gives it one prompt a step on average.",
             {"steps": starved},
         )
     if summary.floor_hits > 0.25:
         yield Diagnosis(
             "on_floor",
             f"{name} holds a domain on its floor of {run.mix.rule.floor:g} in "
-            f"{summary.floor_hits:.0%} of all (step, domain) pairs: there the floor decides, not "
-            "the signal.",
+            f"{summary.floor_hits:.0%} of all (step, domain) pairs{where}: there the floor "
+            "decides, not the signal.",
             {"floor_hits": summary.floor_hits},
         )
     swing = _oscillation(run)
     if swing is not None and swing < -0.3 and summary.volatility > 0.01:
         yield Diagnosis(
             "oscillates",
-            f"{name} swings: {(1 - swing) / 2:.0%} of its changes are undone by the next one "
-            f"({summary.volatility:.1%} a step and domain). Feedback does that, and so does noise "
-            "in a short window. Lengthen its window or update_every_steps, or raise temperature.",
+            f"{name} swings{where}: {(1 - swing) / 2:.0%} of its changes are undone by the next "
+            f"one ({summary.volatility:.1%} a step and domain). Feedback does that, and so does "
+            "noise in a short window. Lengthen its window or update_every_steps, or raise temperature.",
             {"sign_correlation": swing, "volatility": summary.volatility},
         )
     away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
     if away < BARELY and isinstance(run.mix.rule, SoftmaxRule) and len(log.domains) > 1:
         yield Diagnosis(
             "barely_steers",
-            f"{name} never leaves the dataset's own mix by more than {away:.1%}: at this "
+            f"{name} never leaves the dataset's own mix by more than {away:.1%}{where}: at this "
             "temperature the signal's differences are too small to act on.",
             {"largest_difference": away},
         )

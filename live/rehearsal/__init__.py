@@ -1,1 +1,1 @@
-"""A rehearsal: the real verl trainer on a CPU with a tiny model and verifiable tasks."""
+"""The real verl trainer on a CPU: a tiny model, a verifiable task, registrations with verl."""
