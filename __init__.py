@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 from .traces.version import __version__
 
 if TYPE_CHECKING:
+    from .sim.mix_result import replay_mixers
     from .sim.replay import replay
     from .strategies.catalog import build
     from .strategies.check import check_strategy
     from .traces.store import open_trace
 
-__all__ = ["__version__", "build", "check_strategy", "open_trace", "replay"]
+__all__ = ["__version__", "build", "check_strategy", "open_trace", "replay", "replay_mixers"]
 
 _HOMES = {
     "build": "strategies.catalog",
     "check_strategy": "strategies.check",
     "open_trace": "traces.store",
     "replay": "sim.replay",
+    "replay_mixers": "sim.mix_result",
 }
 
 

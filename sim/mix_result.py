@@ -10,6 +10,7 @@ import numpy as np
 
 from ..strategies.base import Strategy
 from ..strategies.mix.base import SoftmaxRule
+from ..strategies.mix.grammar import chosen_of
 from ..strategies.mix.presets import Mix
 from .mix_log import MixLog, read_log
 from .mixing import CLOCKS, Candidates, Clock, MixRun, asked, simulate
@@ -153,7 +154,8 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
             "oscillates",
             f"{name} swings{where}: {(1 - swing) / 2:.0%} of its changes are undone by the next "
             f"one ({summary.volatility:.1%} a step and domain). Feedback does that, and so does "
-            "noise in a short window. Lengthen its window or update_every_steps, or raise temperature.",
+            "noise in a short window. Lengthen its window or update_every_steps, or raise "
+            "temperature.",
             {"sign_correlation": swing, "volatility": summary.volatility},
         )
     away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
@@ -235,6 +237,21 @@ class MixResult:
             "diagnosis": [d.to_dict() for d in self.diagnosis()],
         }
 
+    def table(self) -> pl.DataFrame:
+        """One row a run (``asked`` and each clock), a column an estimator."""
+        import polars as pl
+
+        rows = []
+        for label, summary in self.summaries().items():
+            row: dict[str, Any] = {"mixer": self.name, "run": label}
+            for name, value in summary.to_dict().items():
+                if isinstance(value, Mapping):
+                    row |= {f"{name}.{domain}": v for domain, v in value.items()}
+                else:
+                    row[name] = value
+            rows.append(row)
+        return pl.DataFrame(rows, infer_schema_length=None)
+
     def steps(self) -> pl.DataFrame:
         """One row a run, step and domain, a column a quantity; null where nothing can be said."""
         import polars as pl
@@ -256,7 +273,7 @@ class MixResult:
 
 def replay_mixers(
     trace: Trace,
-    mixes: Sequence[Mix],
+    mixers: Sequence[Mix | str],
     candidates: Candidates | None = None,
     clocks: Iterable[Clock] = CLOCKS,
     progress: Progress | None = None,
@@ -265,7 +282,7 @@ def replay_mixers(
 
     Args:
         trace: with domains.
-        mixes: from :func:`dfsim.strategies.mix.grammar.chosen_of`.
+        mixers: built ones, or names such as ``dump_ucb`` and ``dump_ucb+maxvar``.
         candidates: where draws come from; default: drawn before rollout.
         clocks: what a domain's reward depends on.
         progress: called with (steps done, steps in all).
@@ -275,6 +292,9 @@ def replay_mixers(
         StrategyError: proportions name other domains, or a floor can't hold.
     """
     chosen = candidates or Candidates()
+    mixes: list[Mix] = []
+    for mixer in mixers:
+        mixes += chosen_of([mixer], [])[1] if isinstance(mixer, str) else [mixer]
     log = read_log(trace, mixes, progress)
     return [
         MixResult(

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..traces.errors import StrategyError, nearest
 from .base import Actuator, ParamInfo, Scorer, Strategy, make, parameters
+from .mix.presets import is_mix
 from .own import OWN_SOURCE, Own, as_rule, is_own, load_own
 from .reweight.normalised import Power, QuantileBand, Softmax
 from .reweight.probability_mix import ProbabilityMix
@@ -197,6 +198,11 @@ def build(
         return _compose(f"{scorer}+{actuator}", pair, values, tie_seed)
     if is_own(name):
         return build_own(load_own(name), name, values, tie_seed)
+    if is_mix(name):
+        raise StrategyError(
+            f"'{name}' is a mixer, which draws prompts and weighs nothing: replay it by dfsim "
+            "replay --strategy, or dfsim.replay_mixers"
+        )
     if name not in PRESETS:
         raise StrategyError(
             f"no strategy is called '{name}'{_hint(name, PRESETS)}; dfsim strategies lists them"
