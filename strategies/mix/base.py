@@ -6,6 +6,7 @@ its state the observations inside the window.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class Cumulative:
 
 
 @dataclass(frozen=True)
-class MixRule:
+class MixRule(ABC):
     """Base of the rules: what they share."""
 
     floor: float = param(0.05, "least share of a domain", 0, 1)
@@ -119,9 +120,9 @@ class MixRule:
         """The statistic (D) that the rule acts on; NaN where the window shows nothing."""
         return np.full(len(seen.responses_D), np.nan)
 
+    @abstractmethod
     def mix(self, score: Float, prior: Float) -> Float:
         """Proportions (D), before the floor."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
