@@ -96,7 +96,6 @@ def main() -> None:
         f"| {row['mixer']} | " + " | ".join(f"{row[c]:.3f}" for c in columns) + " |" for row in rows
     ]
     table = "\n".join(lines)
-    (given.out / "mix_forecast_table.md").write_text(table + "\n")
     print(table)
 
 
