@@ -243,7 +243,9 @@ def test_a_step_that_cannot_be_written_is_counted_whatever_is_wrong_with_it(tmp_
     assert steps_of(tmp_path / "a") == [2, 3, 4]
 
 
-def test_a_step_is_given_up_when_the_disk_hangs(tmp_path, monkeypatch):
+@pytest.fixture
+def hanging(tmp_path, monkeypatch):
+    """A capture whose disk hangs on step 1 until the event is set, with step 2 waiting."""
     monkeypatch.setattr(capture_module, "_WAIT_SECONDS", 0.01)
     hang, said = threading.Event(), []
     capture = opened(tmp_path / "a", said, queue_steps=1)
@@ -258,12 +260,26 @@ def test_a_step_is_given_up_when_the_disk_hangs(tmp_path, monkeypatch):
     capture.put(step_of(1))
     entered.wait()
     capture.put(step_of(2))
+    yield capture, hang, said
+    hang.set()
+
+
+def test_a_step_is_given_up_when_the_disk_hangs(hanging, tmp_path, monkeypatch):
+    capture, hang, said = hanging
     capture.put(step_of(3))  # the queue is full
     assert capture.failed == 1
+    monkeypatch.setattr(capture_module, "_WAIT_SECONDS", 60.0)
     hang.set()
     capture.close()
     assert steps_of(tmp_path / "a") == [1, 2]
     assert "step 3 waited" in " ".join(said)
+
+
+def test_a_disk_that_hangs_for_good_does_not_hang_the_end(hanging):
+    capture, _, said = hanging
+    capture.close()
+    assert capture.failed == 1
+    assert "the disk hangs; about 1 steps were given up at the end" in " ".join(said)
 
 
 # The folder
