@@ -94,10 +94,12 @@ def rehearse(
 ) -> None:
     """Run the real verl trainer on this CPU: a tiny model, a verifiable task of three domains."""
     from ..sim.result import dump_json, plain
+    from ..strategies.mix.grammar import chosen_of
     from .overrides import dfsim_overrides
     from .rehearsal.launch import Rehearsal, run_rehearsal
 
-    _needs_verl()
+    for name in filter(None, (strategy, *(shadow or ()))):
+        chosen_of([name], (param or ()) if name == strategy else ())  # refused now, not in a minute
     settings = dfsim_overrides(
         strategy=strategy,
         params=param or (),
@@ -118,6 +120,7 @@ def rehearse(
         mini_batches=mini_batches,
         overrides=(*settings, *(override or ())),
     )
+    _needs_verl()
     with _steps("rehearsal", steps, quiet or json) as on_step:
         result = run_rehearsal(run, on_step=on_step)
     if json:

@@ -6,6 +6,7 @@ import json
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from said import refused
 from typer.testing import CliRunner
 
 from dfsim.cli import app
@@ -118,3 +119,19 @@ def test_this_installation_is_sound():
     checks = check_installation()
     assert [c for c in checks if c.passed is False] == []
     assert {str(s) for s in SEAMS} <= {c.name for c in checks}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-s", "maxvr"], "did you mean 'maxvar'?"),
+        (["-s", "maxvar", "-p", "keep_frac=3"], "give a value in (0, 1]"),
+        (["--shadow", "topq"], "did you mean 'topk'?"),
+        (["--agent", "foo"], "it is single or multi-output"),
+        (["--prompts", "6", "--mini-batches", "4"], "--mini-batches 4 does not divide --prompts 6"),
+        (["--prompts", "6", "--ranks", "5"], "--ranks 5 does not divide the 6 × 8 rows"),
+        (["--prompts", "193"], "the task holds 192 prompts"),
+    ],
+)
+def test_a_rehearsal_that_cannot_work_is_refused_before_it_starts(arguments, words):
+    assert words in refused("rehearse", *arguments)
