@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -75,12 +75,12 @@ class Session:
             return None
         return mode
 
-    def prepare(self, columns: list[str], read_column: Callable[[str], Sequence[Any]]) -> None:
+    def prepare(self, columns: list[str], read_column: Callable[[str], Iterable[Any]]) -> None:
         """Find the domains, set up the mixer and the capture; before any model loads.
 
         Args:
             columns: of the training set.
-            read_column: reads one of them.
+            read_column: iterates over one of them.
 
         Raises:
             DfsimError: ``+dfsim.domain`` names a column that the dataset lacks, a mixer can't work
@@ -95,7 +95,7 @@ class Session:
         found = [c for c in (wanted, "domain", "data_source") if c in columns]
         self.domain = found[0] if found else None
         if self.domain is not None:
-            value = read_column(self.domain)[0]
+            value = next(iter(read_column(self.domain)), None)
             if value is not None and not isinstance(value, (str, int)):
                 raise TraceError(
                     f"+dfsim.domain={self.domain}: its values are {type(value).__name__}s, not "

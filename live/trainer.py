@@ -12,7 +12,6 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from ..traces.errors import DfsimError
 from .compat import TRAINER_MODE, check_mixing, check_run, check_verl_version
 from .proof import proof_name
 from .session import Session
@@ -52,14 +51,14 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        frame = getattr(self.train_dataset, "dataframe", None)
-        columns = getattr(frame, "column_names", None)
-        if frame is None or columns is None:
-            raise DfsimError(
-                "the training set is no verl RLHFDataset with a dataframe, so its columns can't be "
-                "read; drop data.custom_cls"
+        rows = self.train_dataset
+        frame: Any = getattr(rows, "dataframe", None)
+        if hasattr(frame, "column_names"):
+            self.dfsim.prepare(list(frame.column_names), lambda name: frame[name])
+        else:  # a dataset of the user's own
+            self.dfsim.prepare(
+                list(rows[0]), lambda name: (rows[index][name] for index in range(len(rows)))
             )
-        self.dfsim.prepare(list(columns), lambda name: frame[name])
         if self.dfsim.sampler is not None:
             self.train_dataloader = StatefulDataLoader(
                 dataset=self.train_dataset,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Clock = Literal["step", "exposure"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
-CANDIDATES = ("sync", "oversample=K", "prompts")
 
 
 @dataclass(frozen=True)
