@@ -12,7 +12,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from .live import commands as live_commands
+from .reports import commands as report_commands
+from .sim.options import Force, Json, Out, Quiet, Resamples, Seed, Strategies, Sweep, TracePath
 from .traces.errors import DfsimError
+from .traces.files import refuse_here
 
 app = typer.Typer(
     name="dfsim",
@@ -23,11 +26,6 @@ app = typer.Typer(
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-TracePath = Annotated[Path, typer.Argument(help="A trace, or a folder with one below it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what dfsim wrote there before.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 
 def _command(function: F) -> F:
@@ -56,12 +54,6 @@ def _stop(message: str, code: int) -> None:
     raise typer.Exit(code)
 
 
-def _refuse_here(out: Path) -> None:
-    """Refuse the current folder: a rename would pull it from under the shell."""
-    if out.resolve() == Path.cwd():
-        raise DfsimError(f"--out {out} is the current folder; name one to create")
-
-
 def _progress(title: str, quiet: bool) -> Any:
     from .sim.progress import progress
 
@@ -72,25 +64,19 @@ def _progress(title: str, quiet: bool) -> Any:
 @_command
 def replay(
     path: TracePath,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option("--strategy", "-s", help="Preset, FILE.py:Class, or all; may be repeated."),
-    ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("-p", help="name=value, or strategy.name=value; a [list] is a sweep."),
-    ] = None,
+    strategy: Strategies = None,
+    param: Sweep = None,
     scorer: Annotated[str | None, typer.Option(help="Compose: a scorer …")] = None,
     actuator: Annotated[str | None, typer.Option(help="… and an actuator.")] = None,
     loss_agg_mode: Annotated[
         str | None, typer.Option(help="verl's loss aggregation; default: the run's own.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for JSON, tables and figures.")] = None,
+    out: Out = None,
     decisions: Annotated[
         Path | None, typer.Option(help="Parquet file for one strategy's weights.")
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
+    resamples: Resamples = 200,
+    seed: Seed = 0,
     tie_seed: Annotated[int, typer.Option(help="Seed that breaks ties across groups.")] = 0,
     phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
     candidates: Annotated[
@@ -126,7 +112,7 @@ def replay(
     if out is not None:
         from .reports.files import REPLAY_JSON
 
-        _refuse_here(out)
+        refuse_here(out)
         check_new_folder(out, REPLAY_JSON, force)
     with contextlib.ExitStack() as stack:
         on_decision = None
@@ -306,7 +292,7 @@ def import_(
     from .traces.importing import import_trace
     from .traces.store import open_trace
 
-    _refuse_here(out)
+    refuse_here(out)
     columns = dict(assignments(map or [], "--map"))
     if reward is not None:
         columns["reward"] = reward
@@ -355,14 +341,15 @@ def compact(
     from .traces.compact import compact as run
     from .traces.store import open_trace
 
-    _refuse_here(out)
+    refuse_here(out)
     trace = open_trace(path)
     files = run(trace, out, force=force)
     typer.echo(f"{out}: {len(trace.manifest.steps)} steps in {files} files")
 
 
-for _live in live_commands.COMMANDS:
-    app.command(rich_help_panel="Live")(_command(_live))
+for _panel, _functions in (("Live", live_commands.COMMANDS), *report_commands.PANELS.items()):
+    for _function in _functions:
+        app.command(rich_help_panel=_panel)(_command(_function))
 
 
 def _version(value: bool) -> None:

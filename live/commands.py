@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..sim.options import Json, Quiet
 from ..traces.errors import DfsimError
 from .gate import Gate
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Param = Annotated[list[str] | None, typer.Option("-p", help="name=value.")]
 Override = Annotated[
     list[str] | None, typer.Option("--override", help="A Hydra override for verl; may be repeated.")

@@ -56,6 +56,16 @@ def replacing_file(target: Path) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
+def refuse_here(out: Path) -> None:
+    """Refuse the current folder: a rename would pull it from under the shell.
+
+    Raises:
+        DfsimError: it is the current folder.
+    """
+    if out.resolve() == Path.cwd():
+        raise DfsimError(f"--out {out} is the current folder; name one to create")
+
+
 def check_new_folder(target: Path, marker: str, force: bool) -> None:
     """Refuse a folder that must not be replaced.
 
