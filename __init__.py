@@ -9,18 +9,31 @@ from .traces.version import __version__
 if TYPE_CHECKING:
     from .sim.mix_result import replay_mixers
     from .sim.replay import replay
+    from .sim.screen import screen
+    from .sim.seeds.compare import compare
     from .strategies.catalog import build
     from .strategies.check import check_strategy
     from .traces.store import open_trace
 
-__all__ = ["__version__", "build", "check_strategy", "open_trace", "replay", "replay_mixers"]
+__all__ = [
+    "__version__",
+    "build",
+    "check_strategy",
+    "compare",
+    "open_trace",
+    "replay",
+    "replay_mixers",
+    "screen",
+]
 
 _HOMES = {
     "build": "strategies.catalog",
     "check_strategy": "strategies.check",
+    "compare": "sim.seeds.compare",
     "open_trace": "traces.store",
     "replay": "sim.replay",
     "replay_mixers": "sim.mix_result",
+    "screen": "sim.screen",
 }
 
 

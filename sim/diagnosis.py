@@ -31,6 +31,11 @@ FACTS = (
 )
 
 
+def live_groups(value: float) -> str:
+    """Live groups: a decimal, two below one; a dash for NaN."""
+    return "–" if np.isnan(value) else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
 def step_facts(weighted: Weighted) -> Float:
     """What diagnoses need of a step beyond the estimators: (K, F), in the order of ``FACTS``."""
     terms, batch = weighted.terms, weighted.terms.batch
@@ -143,8 +148,8 @@ def _thin_batch(run: RunFacts) -> Iterator[Diagnosis]:
     if own < 0.5 * none:
         yield Diagnosis(
             "thin_batch",
-            f"{run.name} leaves an effective batch of {own:.1f} of {none:.1f} live groups: expect "
-            "noisier updates; generate more prompts a step, or keep more.",
+            f"{run.name} leaves an effective batch of {live_groups(own)} of {live_groups(none)} "
+            "live groups: expect noisier updates; generate more prompts a step, or keep more.",
             {"effective_batch": own, "none": none},
         )
 

@@ -13,6 +13,7 @@ from ..strategies.mix.base import SoftmaxRule
 from ..strategies.mix.grammar import chosen_of
 from ..strategies.mix.presets import Mix
 from .mix_log import MixLog, read_log
+from .mix_summary import MixReport, MixSummary
 from .mixing import CLOCKS, Candidates, Clock, MixRun, asked, simulate
 from .replay import Progress
 from .result import Diagnosis, plain
@@ -28,41 +29,6 @@ STARVED_SHARE = 0.1
 """A domain that gets no prompt in more than this share of the steps is starved."""
 BARELY = 0.05
 """Targets that never leave the prior by more than this steer nothing to speak of."""
-
-
-@dataclass(frozen=True)
-class MixSummary:
-    """Estimators of one run of a mixer; D domains.
-
-    Attributes:
-        total_variation: mean over steps of ½ Σ_d |target − realised share|.
-        floor_hits: share of (step, domain) where the target sits on the floor; NaN without one.
-        volatility: mean |Δtarget| between steps and over domains.
-        starved_steps: domain → steps in which it got no prompt.
-        replaced: draws beyond what the log holds at their step, taken with replacement.
-        surplus: groups generated and thrown away.
-        supported_until: first step past the log's end (exposure clock), or ``None``.
-        steps: steps that could be played.
-        mean_target: domain → mean target.
-        last_target: domain → last target.
-        realised: domain → groups drawn.
-    """
-
-    total_variation: float
-    floor_hits: float
-    volatility: float
-    starved_steps: Mapping[str, int]
-    replaced: int
-    surplus: int
-    supported_until: int | None
-    steps: int
-    mean_target: Mapping[str, float]
-    last_target: Mapping[str, float]
-    realised: Mapping[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {name: plain(value) for name, value in vars(self).items()}
 
 
 def summarise(run: MixRun, domains: Sequence[str]) -> MixSummary:
@@ -226,16 +192,21 @@ class MixResult:
         gap = 0.5 * np.abs(first - second).sum(axis=1)
         return float(np.nanmean(gap)) if not np.isnan(gap).all() else None
 
+    def report(self) -> MixReport:
+        """What is shown of it, as the JSON holds it."""
+        return MixReport(
+            name=self.name,
+            params={name: plain(value) for name, value in self.params.items()},
+            source=self.source,
+            candidates=str(next(iter(self.runs.values())).candidates),
+            runs=self.summaries(),
+            clock_gap=self.clock_gap(),
+            diagnosis=self.diagnosis(),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        gap = self.clock_gap()
-        return {
-            "params": {name: plain(value) for name, value in self.params.items()},
-            "source": self.source,
-            "runs": {name: s.to_dict() for name, s in self.summaries().items()},
-            "clock_gap": None if gap is None else plain(gap),
-            "diagnosis": [d.to_dict() for d in self.diagnosis()],
-        }
+        return self.report().to_dict()
 
     def table(self) -> pl.DataFrame:
         """One row a run (``asked`` and each clock), a column an estimator."""

@@ -88,6 +88,16 @@ def replay(
     )
 
 
+def each_of(watchers: Sequence[OnDecision]) -> OnDecision:
+    """One watcher that calls each in turn."""
+
+    def watch(batch: RolloutBatch, decisions: Mapping[str, Decision]) -> None:
+        for watcher in watchers:
+            watcher(batch, decisions)
+
+    return watch
+
+
 def describe(trace: Trace) -> dict[str, Any]:
     """Path, fingerprint and sizes of a trace, as results carry them."""
     return {
@@ -175,6 +185,11 @@ def _notes(
         notes.append(
             "effective_batch is least sure for rules that favour one reward class or short "
             "answers (gfpo), whose gradient noise differs: read its bracket."
+        )
+    if any(s.scorer.level == "token" for s in strategies):
+        notes.append(
+            "effective_batch of token weights (ar) fell below its bracket in trials where "
+            "responses carry free reasoning tokens: don't count on more than none's."
         )
     notes.append(
         "A fixed log shows what these weights do to the updates that were logged. It can't show "

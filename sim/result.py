@@ -13,6 +13,9 @@ from ..traces.version import __version__
 if TYPE_CHECKING:
     import polars as pl
 
+RECORD_VERSION = 1
+"""Version of the JSON that ``--out`` and ``--json`` write; readers refuse others."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -42,6 +45,11 @@ class Estimate:
         """As JSON: NaN becomes null."""
         return {name: plain(value) for name, value in vars(self).items()}
 
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Estimate:
+        """Read what :meth:`to_dict` wrote."""
+        return cls(**{n: v if n == "reason" else number_of(v) for n, v in record.items()})
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -55,6 +63,11 @@ class Diagnosis:
         """As JSON."""
         evidence = {name: plain(value) for name, value in self.evidence.items()}
         return {"name": self.name, "message": self.message, "evidence": evidence}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Diagnosis:
+        """Read what :meth:`to_dict` wrote."""
+        return cls(**record)
 
 
 Estimates = Mapping[str, Estimate]
@@ -92,6 +105,7 @@ class StrategyResult:
             return {name: e.to_dict() for name, e in estimates.items()}
 
         return {
+            "kind": self.kind,
             "params": {name: plain(value) for name, value in self.params.items()},
             "estimates": records(self.estimates),
             "by_domain": {d: records(e) for d, e in self.by_domain.items()},
@@ -103,6 +117,25 @@ class StrategyResult:
                 else {"per_update": {n: plain(v) for n, v in self.per_update.items()}}
             ),
         }
+
+    @classmethod
+    def from_dict(cls, name: str, record: Mapping[str, Any]) -> StrategyResult:
+        """Read what :meth:`to_dict` wrote."""
+
+        def estimates(found: Mapping[str, Any]) -> Estimates:
+            return {n: Estimate.from_dict(e) for n, e in found.items()}
+
+        per_update = record.get("per_update")
+        return cls(
+            name=name,
+            kind=record["kind"],
+            params=record["params"],
+            estimates=estimates(record["estimates"]),
+            by_domain={d: estimates(e) for d, e in record["by_domain"].items()},
+            by_phase={p: estimates(e) for p, e in record["by_phase"].items()},
+            diagnosis=[Diagnosis.from_dict(d) for d in record["diagnosis"]],
+            per_update=per_update and {n: number_of(v) for n, v in per_update.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -136,6 +169,19 @@ class ReplayResult:
             "strategies": {name: s.to_dict() for name, s in self.strategies.items()},
         }
 
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> ReplayResult:
+        """Read what :meth:`to_dict` wrote; the values of single steps are not in it."""
+        strategies = record["strategies"].items()
+        return cls(
+            trace=record["trace"],
+            loss_agg_mode=record["loss_agg_mode"],
+            strategies={name: StrategyResult.from_dict(name, s) for name, s in strategies},
+            notes=record["notes"],
+            step_records={},
+            settings=record["settings"],
+        )
+
     def table(self) -> pl.DataFrame:
         """One row a strategy and estimator: mean, interval, future interval, steps, reason."""
         import polars as pl
@@ -157,6 +203,11 @@ class ReplayResult:
 def plain(value: Any) -> Any:
     """A value as JSON: what is not finite becomes null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number_of(value: Any) -> Any:
+    """A number of a JSON record: null is NaN."""
+    return math.nan if value is None else value
 
 
 def dump_json(record: Mapping[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -16,6 +17,13 @@ from .base import Strategy
 from .catalog import PRESETS, build
 
 C = TypeVar("C", bound=str)
+
+_POINT = re.compile(r"\[[^\[\]/]*=[^\[\]/]*\]$")
+
+
+def base_of(name: str) -> str:
+    """Name without the point of a sweep: ``maxvar[keep_frac=0.5]`` → ``maxvar``."""
+    return _POINT.sub("", name)
 
 
 def assignments(items: Sequence[str], flag: str) -> Iterator[tuple[str, str]]:

@@ -289,7 +289,7 @@ class Trace:
     def _read(self, path: Path, wanted: Sequence[str]) -> pl.DataFrame:
         self._verify(path)
         try:
-            have = pl.read_parquet_schema(path)
+            have = pl.scan_parquet(path, glob=False).collect_schema()
             return pl.read_parquet(path, columns=[n for n in wanted if n in have], glob=False)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__

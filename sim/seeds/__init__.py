@@ -1,0 +1,1 @@
+"""Paired-seed statistics of finished training runs."""

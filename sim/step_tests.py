@@ -1,0 +1,127 @@
+"""Do strategies differ over the steps of a run? Paired differences that respect autocorrelation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from ..traces.ragged import Bool, Float
+
+MIN_STEPS = 60
+MOST_STEPS = 0.9
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Every pair of K series: row minus column, in the series' own unit.
+
+    Attributes:
+        mean_KK: mean difference over the steps used.
+        low_KK: simultaneous 95 % interval over all pairs; NaN where nothing is claimed.
+        high_KK: its upper end.
+        p_KK: Holm-adjusted over all pairs; NaN where nothing is claimed.
+        alike_KK: pairs whose series are equal on every step.
+        comparisons: pairs in the family.
+        steps: steps used: those where every compared series has a value.
+        freedom: degrees of freedom of the long-run variance.
+        compared_K: series that enter; one that lacks values on a tenth of the steps does not.
+        reason: why nothing is claimed, or ``None``.
+    """
+
+    mean_KK: Float
+    low_KK: Float
+    high_KK: Float
+    p_KK: Float
+    alike_KK: Bool
+    comparisons: int
+    steps: int
+    freedom: int
+    compared_K: Bool
+    reason: str | None
+
+    def claimed(self, first: int, second: int) -> int:
+        """1 where the first is above the second, -1 below, 0 where nothing is claimed."""
+        if not self.p_KK[first, second] <= ALPHA:
+            return 0
+        return int(np.sign(self.mean_KK[first, second]))
+
+
+def freedom_of(steps: int) -> int:
+    """Cosines that estimate the long-run variance: 0.4 S^⅔ (Lazarus et al. 2018, eq. 4)."""
+    return max(2, round(0.4 * steps ** (2 / 3)))
+
+
+def long_run_variance(series: Float, freedom: int) -> Float:
+    """Long-run variance of each column of (S, P) by equal-weighted cosines.
+
+    The mean square of the first ``freedom`` type-II cosine transforms (Müller 2004; Lazarus, Lewis,
+    Stock and Watson 2018, "HAR Inference: Recommendations for Practice", §2). A mean's t then has
+    ``freedom`` degrees of freedom, also where steps are correlated. A trend counts as noise, so
+    that intervals are wide rather than wrong.
+    """
+    steps = len(series)
+    at = (np.arange(steps) + 0.5) / steps
+    waves = np.sqrt(2.0) * np.cos(np.pi * np.arange(1, freedom + 1)[:, None] * at)
+    away = series - series.mean(axis=0)
+    return np.square(waves @ away / np.sqrt(steps)).mean(axis=0)
+
+
+def compare_series(series_SK: Float, min_steps: int = MIN_STEPS) -> Differences:
+    """Compare every pair of series over their common steps, as one family.
+
+    Two-sided t tests of the mean paired difference, Holm-adjusted over all pairs that differ
+    anywhere; intervals at the family's Bonferroni level. Whichever pair is looked at afterwards,
+    the chance of any false claim is at most 5 % where steps are unrelated, and 7.5 % for 60 steps
+    of eight AR(1) series with φ = .6, whose spectrum falls over the cosines.
+
+    Args:
+        series_SK: one value a step (S) and series (K); NaN where it can't be estimated.
+        min_steps: no claim under so many steps.
+    """
+    known = np.isfinite(series_SK)
+    compared_K: Bool = known.sum(axis=0) > MOST_STEPS * len(series_SK)
+    common = known[:, compared_K].all(axis=1) & compared_K.any()
+    used = series_SK[common]
+    count = series_SK.shape[1]
+    blank = np.full((count, count), np.nan)
+    mean_KK, low_KK, high_KK, p_KK = (blank.copy() for _ in range(4))
+    np.fill_diagonal(mean_KK, 0.0)
+    alike_KK = np.eye(count, dtype=bool)
+    pairs = list(combinations(np.flatnonzero(compared_K).tolist(), 2))
+    differing: list[tuple[int, int]] = []
+    for first, second in pairs:
+        gap = used[:, first] - used[:, second]
+        size = np.abs(used[:, [first, second]]).max(initial=0.0)
+        if len(used) and np.abs(gap).max() <= 1e-9 * size:
+            alike_KK[first, second] = alike_KK[second, first] = True
+        else:
+            differing.append((first, second))
+        if len(used):
+            mean_KK[first, second] = gap.mean()
+            mean_KK[second, first] = -gap.mean()
+    freedom = freedom_of(max(len(used), 1))
+    reason = None
+    if count > 1 and compared_K.sum() < 2:
+        reason = "fewer than two of them have a value on nine tenths of the steps"
+    elif len(used) < min_steps:
+        reason = f"{len(used)} steps where all have a value, {min_steps} are needed for a claim"
+    elif differing:
+        rows, columns = np.array(differing).T
+        gaps_SP = used[:, rows] - used[:, columns]
+        error = np.sqrt(long_run_variance(gaps_SP, freedom) / len(used))
+        centre = gaps_SP.mean(axis=0)
+        error = np.maximum(error, 1e-12 * np.abs(gaps_SP).max(axis=0))
+        p = multipletests(2 * stats.t.sf(np.abs(centre) / error, freedom), ALPHA, "holm")[1]
+        half = stats.t.isf(ALPHA / 2 / len(differing), freedom) * error
+        p_KK[rows, columns] = p_KK[columns, rows] = p
+        low_KK[rows, columns], high_KK[rows, columns] = centre - half, centre + half
+        low_KK[columns, rows], high_KK[columns, rows] = -centre - half, -centre + half
+    return Differences(
+        mean_KK, low_KK, high_KK, p_KK, alike_KK,
+        len(differing), len(used), freedom, compared_K, reason,
+    )  # fmt: skip
