@@ -7,7 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 demo: $(VENV)/.core ## the main job on the bundled real trace; core only
 	$(BIN)/dfsim replay traces/ --strategy maxvar --out out/demo --force
-	@echo "Report: out/demo. Skipped: the tests (make test)."
+	$(BIN)/dfsim screen traces/ --strategy all --out out/screen --force
+	@echo "Pages: out/demo/index.html, out/screen/index.html. Skipped: the tests (make test)."
 
 test: $(VENV)/.live ## everything, live included
 	$(BIN)/python -m pytest -n 2 --dist worksteal

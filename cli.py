@@ -10,15 +10,27 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from .live import commands as live_commands
 from .reports import commands as report_commands
 from .sim.options import Force, Json, Out, Quiet, Resamples, Seed, Strategies, Sweep, TracePath
+from .sim.provenance import command_line
 from .traces.errors import DfsimError
 from .traces.files import refuse_here
 
+
+class _Commands(TyperGroup):
+    """Results carry the command that made them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.with_resource(command_line(list(args)))
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name="dfsim",
+    cls=_Commands,
     help="Replay data strategies over captured GRPO rollouts, before spending GPUs on them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -94,6 +106,7 @@ def replay(
     import dataclasses
 
     from .sim.mixing import Candidates, clocks_of
+    from .sim.replay import OnDecision, each_of
     from .sim.replay import replay as run
     from .strategies.mix.grammar import chosen_of
     from .traces.files import check_new_folder
@@ -109,19 +122,23 @@ def replay(
     chosen, mixes = chosen_of(
         strategy or [], param or [], scorer, actuator, tie_seed=tie_seed, skip=skipped
     )
+    watchers: list[OnDecision] = []
+    text = None
     if out is not None:
-        from .reports.files import REPLAY_JSON
+        from .reports.pages import REPLAY_JSON
+        from .sim.samples import TextSamples, has_text
 
         refuse_here(out)
         check_new_folder(out, REPLAY_JSON, force)
+        text = TextSamples(trace) if has_text(trace) else None
+        watchers += [text] if text else []
     with contextlib.ExitStack() as stack:
-        on_decision = None
         if decisions is not None:
             from .reports.files import writing_decisions
 
             if len(chosen) != 1:
                 raise DfsimError("--decisions writes one strategy's weights; name one strategy")
-            on_decision = stack.enter_context(writing_decisions(decisions, chosen[0].name))
+            watchers.append(stack.enter_context(writing_decisions(decisions, chosen[0].name)))
         with _progress("replay", quiet) as tick:
             result = run(
                 trace,
@@ -131,7 +148,7 @@ def replay(
                 seed=seed,
                 phi=phi,
                 progress=tick,
-                on_decision=on_decision,
+                on_decision=each_of(watchers),
             )
     mixers = []
     if mixes:
@@ -144,7 +161,7 @@ def replay(
     if out is not None:
         from .reports.files import write_replay
 
-        write_replay(result, out, force, mixers)
+        write_replay(result, out, force, mixers, text.to_dict() if text else None)
     if json:
         from .reports.files import replay_record
         from .sim.result import dump_json

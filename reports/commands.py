@@ -3,5 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
 
-PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {"Offline": (), "Finished runs": ()}
+import typer
+
+from ..sim.options import Json
+from .compare_command import compare
+from .screen_command import screen
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that --out wrote.")],
+    json: Json = False,
+) -> None:
+    """Write a result's page again, from the JSON and figures beside it."""
+    from ..sim.result import dump_json
+    from .pages import write_page_again
+
+    page = str(write_page_again(folder))
+    typer.echo(dump_json({"page": page}) if json else f"Written: {page}")
+
+
+PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
+    "Offline": (screen, report),
+    "Finished runs": (compare,),
+}

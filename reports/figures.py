@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..sim.result import ReplayResult
+from .html import short
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,6 +25,8 @@ COLOURS = (
 )
 NONE_COLOUR = "#888888"
 SMOOTH_FROM = 30
+LABEL_LIMIT, FOOTER_LIMIT = 40, 120
+STEPS = "training step"
 
 
 def write_figures(result: ReplayResult, folder: Path) -> list[Path]:
@@ -33,32 +40,70 @@ def write_figures(result: ReplayResult, folder: Path) -> list[Path]:
     import polars as pl
 
     whole = steps.filter(pl.col("domain").is_null())
+    many = result.trace["steps"] >= SMOOTH_FROM
+    bold = "bold: moving mean over a tenth of the run · " if many else ""
     drawn = {
-        "effective_batch": _effective_batch(result, whole),
-        "kept_and_live": _kept_and_live(result, whole),
-        "signal_scale": _signal_scale(result, whole),
+        "effective_batch": partial(_effective_batch, result, whole),
+        "kept_and_live": partial(_kept_and_live, result, whole),
+        "signal_scale": partial(_signal_scale, result, whole),
     }
+    return save_figures(drawn, folder, f"{bold}{trace_footer(result)}")
+
+
+def save_figures(
+    drawn: Mapping[str, Callable[[], Figure]], folder: Path, footer: str
+) -> list[Path]:
+    """Draw and write figures as PNG and SVG, the same bytes each time; returns the PNG paths.
+
+    Args:
+        drawn: file stem → what draws the figure.
+        folder: an existing folder.
+        footer: how it was drawn, on which trace, and the trace's caution.
+    """
+    from matplotlib import rc_context
+
     paths = []
-    for name, figure in drawn.items():
-        _footer(figure, result)
-        for suffix in ("png", "svg"):
-            figure.savefig(folder / f"{name}.{suffix}", dpi=160)
-        paths.append(folder / f"{name}.png")
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "dfsim"}), _any_glyph():
+        for stem, draw in drawn.items():
+            figure = draw()
+            figure.supxlabel(
+                short(footer, FOOTER_LIMIT), fontsize=9, color="#555555", x=0.01, ha="left"
+            )
+            figure.savefig(folder / f"{stem}.png", dpi=160)
+            figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
+            paths.append(folder / f"{stem}.png")
     return paths
 
 
-def figure_of(title: str, rows: int = 1, x: str = "training step") -> tuple[Figure, Any]:
-    """A figure in the house's style, and its axes, one a row."""
+@contextmanager
+def _any_glyph() -> Iterator[None]:
+    """A letter that the font lacks is drawn as a box, without a word on stderr."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+
+
+def label_of(name: str) -> str:
+    """A name as a figure shows it; matplotlib hides labels that start with an underscore."""
+    label = short(name, LABEL_LIMIT)
+    return f"\u200a{label}" if label.startswith("_") else label
+
+
+def figure_of(title: str, rows: int = 1, x: str = STEPS, columns: int = 1) -> tuple[Figure, Any]:
+    """A figure in the house's style, and its axes: one a row, or one a column."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5.6), layout="constrained")
-    axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    aside = columns > 1
+    axes = figure.subplots(rows, columns, sharex=not aside, sharey=aside, squeeze=False).ravel()
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color="#dddddd", linewidth=0.8)
+        ax.grid(axis="x" if aside else "y", color="#dddddd", linewidth=0.8)
         ax.tick_params(labelsize=11)
         ax.set_axisbelow(True)
     axes[-1].set_xlabel(x, fontsize=12)
+    if x == STEPS:
+        axes[-1].xaxis.get_major_locator().set_params(integer=True)
     figure.suptitle(title, fontsize=15, x=0.01, ha="left", fontweight="bold")
     return figure, axes
 
@@ -68,19 +113,6 @@ def trace_footer(result: ReplayResult) -> str:
     trace = result.trace
     label = f" · {trace['label']}" if trace["label"] else ""
     return f"trace {trace['fingerprint']}, {trace['steps']} steps{label}"
-
-
-def _footer(figure: Figure, result: ReplayResult) -> None:
-    """Say how lines were drawn, and on what."""
-    many = result.trace["steps"] >= SMOOTH_FROM
-    bold = "bold: moving mean over a tenth of the run · " if many else ""
-    figure.supxlabel(
-        f"{bold}{trace_footer(result)}",
-        fontsize=9,
-        color="#555555",
-        x=0.01,
-        ha="left",
-    )
 
 
 def _colour(result: ReplayResult, name: str) -> str:
@@ -124,11 +156,18 @@ def _line(ax: Axes, steps: Any, values: Any, colour: str, label: str, style: str
         smooth(values),
         color=colour,
         linewidth=2.2,
-        label=label,
+        label=label_of(label),
         ls=style,
         zorder=front,
         marker="o" if len(values) < 3 else None,
     )
+
+
+def in_percent(ax: Axes) -> None:
+    """Write the values of an axes' height in percent, with the decimals that its ticks need."""
+    from matplotlib.ticker import PercentFormatter
+
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def legend(ax: Axes, count: int) -> None:
@@ -176,7 +215,7 @@ def _kept_and_live(result: ReplayResult, whole: pl.DataFrame) -> Figure:
     bottom.set_ylabel("groups with signal", fontsize=12)
     for ax in (top, bottom):
         ax.set_ylim(0, 1.05)
-        ax.yaxis.set_major_formatter("{x:.0%}")
+        in_percent(ax)
     legend(bottom, len(result.strategies))
     return figure
 

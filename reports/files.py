@@ -12,8 +12,9 @@ import polars as pl
 
 from ..sim.census import Census
 from ..sim.mix_result import CAUTIONS, MixResult
+from ..sim.provenance import provenance
 from ..sim.replay import OnDecision
-from ..sim.result import ReplayResult, dump_json
+from ..sim.result import RECORD_VERSION, ReplayResult, dump_json
 from ..strategies.base import Decision
 from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError
@@ -21,37 +22,48 @@ from ..traces.files import check_regular, replacing_file, replacing_folder
 from ..traces.store import Trace
 from .figures import trace_footer, write_figures
 from .mix_figures import write_mix_figures
+from .pages import REPLAY_JSON, write_page
 from .sensitivity import write_sensitivity
 
-REPLAY_JSON = "replay.json"
 
-
-def replay_record(result: ReplayResult, mixers: Sequence[MixResult] = ()) -> dict[str, object]:
-    """The JSON of a replay, with its mixers where there are any."""
+def replay_record(
+    result: ReplayResult,
+    mixers: Sequence[MixResult] = (),
+    text: Mapping[str, object] | None = None,
+) -> dict[str, object]:
+    """The JSON of a replay, with its mixers and captured text where there are any."""
     record = result.to_dict()
+    record |= {"version": RECORD_VERSION, "provenance": provenance()}
     if mixers:
         record["mixers"] = {m.name: m.to_dict() for m in mixers}
         record["notes"] += CAUTIONS
+    if text is not None:
+        record["text"] = text
     return record
 
 
 def write_replay(
-    result: ReplayResult, folder: Path, force: bool, mixers: Sequence[MixResult] = ()
+    result: ReplayResult,
+    folder: Path,
+    force: bool,
+    mixers: Sequence[MixResult] = (),
+    text: Mapping[str, object] | None = None,
 ) -> None:
-    """Write ``replay.json``, ``estimates.csv``, per-step Parquet and CSV, and figures.
+    """Write ``replay.json``, ``estimates.csv``, per-step Parquet and CSV, figures, and the page.
 
     Args:
         result: a replay.
         folder: replaced only after success, and only with ``force``.
         force: replace an earlier result.
         mixers: replayed mixers, whose steps go to ``mixing.parquet`` and ``mixing.csv``.
+        text: what :class:`dfsim.sim.samples.TextSamples` kept.
 
     Raises:
         DfsimError: the folder exists, or is not dfsim's.
     """
     with replacing_folder(folder, REPLAY_JSON, force) as scratch:
-        text = dump_json(replay_record(result, mixers))
-        (scratch / REPLAY_JSON).write_text(text + "\n", encoding="utf-8")
+        record = dump_json(replay_record(result, mixers, text))
+        (scratch / REPLAY_JSON).write_text(record + "\n", encoding="utf-8")
         steps = result.steps()
         steps.write_parquet(scratch / "steps.parquet", compression="zstd")
         steps.write_csv(scratch / "steps.csv")
@@ -64,6 +76,7 @@ def write_replay(
             mixing.write_csv(scratch / "mixing.csv")
             for index, mixer in enumerate(mixers):
                 write_mix_figures(mixer, scratch, f"mix_{index + 1}", trace_footer(result))
+        write_page(scratch)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..sim.exposure import exposure_curve
 from ..sim.mix_result import MixResult
-from .figures import COLOURS, figure_of, legend, smooth
+from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures, smooth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,33 +28,27 @@ def write_mix_figures(result: MixResult, folder: Path, stem: str, footer: str) -
         footer: which trace, and its caution.
     """
     drawn = {
-        f"{stem}_shares": _shares(result),
-        f"{stem}_clocks": _clocks(result),
-        f"{stem}_exposure": _exposure(result),
+        f"{stem}_{name}": partial(draw, result)
+        for name, draw in (("shares", _shares), ("clocks", _clocks), ("exposure", _exposure))
     }
-    paths = []
-    for name, figure in drawn.items():
-        figure.supxlabel(footer, fontsize=9, color="#555555", x=0.01, ha="left")
-        for suffix in ("png", "svg"):
-            figure.savefig(folder / f"{name}.{suffix}", dpi=160)
-        paths.append(folder / f"{name}.png")
-    return paths
+    return save_figures(drawn, folder, footer)
 
 
 def _shares(result: MixResult) -> Figure:
     """Target and realised shares stacked, over the signal that drives them."""
     label, run = next(iter(result.runs.items()))
     figure, (top, middle, bottom) = figure_of(
-        f"{result.name}: what it asks for and what it gets", 3
+        f"{label_of(result.name)}: what it asks for and what it gets", 3
     )
     step_S = result.log.tables[""].step_S
     drawn = run.realised_SD / np.maximum(run.realised_SD.sum(axis=1, keepdims=True), 1)
     colours = [COLOURS[d % len(COLOURS)] for d in range(len(result.log.domains))]
+    names = [label_of(domain) for domain in result.log.domains]
     for ax, share_SD, what in ((top, run.target_SD, "target"), (middle, drawn, "realised")):
-        ax.stackplot(step_S, share_SD.T, colors=colours, labels=result.log.domains, linewidth=0)
+        ax.stackplot(step_S, share_SD.T, colors=colours, labels=names, linewidth=0)
         ax.set_ylim(0, 1)
         ax.set_ylabel(what, fontsize=12)
-        ax.yaxis.set_major_formatter("{x:.0%}")
+        in_percent(ax)
     for d, colour in enumerate(colours):
         bottom.plot(step_S, run.signal_SD[:, d], color=colour, linewidth=1.8)
     bottom.set_ylabel("signal", fontsize=12)
@@ -64,7 +59,7 @@ def _shares(result: MixResult) -> Figure:
 
 def _clocks(result: MixResult) -> Figure:
     """Targets under both clocks, with their gap as a band, over each domain's reward by step."""
-    figure, (top, bottom) = figure_of(f"{result.name}: how much the clock matters", 2)
+    figure, (top, bottom) = figure_of(f"{label_of(result.name)}: how much the clock matters", 2)
     step_S = result.log.tables[""].step_S
     for d, domain in enumerate(result.log.domains):
         colour = COLOURS[d % len(COLOURS)]
@@ -74,12 +69,12 @@ def _clocks(result: MixResult) -> Figure:
         if len(both) > 1:
             top.fill_between(step_S, *both, color=colour, alpha=0.15, linewidth=0)
         reward = np.array([s.reward_D[d] for s in result.log.steps[result.name]])
-        bottom.plot(step_S, smooth(reward), color=colour, linewidth=2.2, label=domain)
+        bottom.plot(step_S, smooth(reward), color=colour, linewidth=2.2, label=label_of(domain))
     words = dict(zip(STYLES, ("line", "dashes"), strict=True))
     said = (f"{words[s]}: {clock} clock" for clock, s in zip(result.runs, STYLES, strict=False))
     top.set_title(", ".join(said), fontsize=10, loc="left", color="#555555")
     top.set_ylabel("target", fontsize=12)
-    top.yaxis.set_major_formatter("{x:.0%}")
+    in_percent(top)
     bottom.set_ylabel("logged mean reward", fontsize=12)
     legend(bottom, len(result.log.domains))
     return figure
@@ -88,7 +83,7 @@ def _clocks(result: MixResult) -> Figure:
 def _exposure(result: MixResult) -> Figure:
     """Each domain's reward by how much of it was consumed."""
     figure, (ax,) = figure_of(
-        f"{result.name}: reward by exposure", x="prompt groups of the domain consumed"
+        f"{label_of(result.name)}: reward by exposure", x="prompt groups of the domain consumed"
     )
     table = result.log.tables[""]
     for d, domain in enumerate(result.log.domains):
@@ -96,7 +91,9 @@ def _exposure(result: MixResult) -> Figure:
         if curve is None:
             continue
         colour = COLOURS[d % len(COLOURS)]
-        ax.plot(curve.exposure_P, curve.middle_P, color=colour, linewidth=2.2, label=domain)
+        ax.plot(
+            curve.exposure_P, curve.middle_P, color=colour, linewidth=2.2, label=label_of(domain)
+        )
         band = (curve.exposure_P, curve.low_P, curve.high_P)
         ax.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
     ax.set_ylabel("mean reward, isotonic fit", fontsize=12)

@@ -8,33 +8,43 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.mix_result import CAUTIONS, MixResult, MixSummary
+from ..sim.mix_result import CAUTIONS, MixResult
+from ..sim.mix_summary import MixReport, MixSummary
 from .tables import number, print_findings, print_notes
+
+HEADINGS = {
+    "total_variation": "off\ntarget",
+    "volatility": "moves\na step",
+    "floor_hits": "on\nfloor",
+    "steps": "steps\nplayed",
+}
+"""Estimator → heading of its column."""
 
 
 def print_mixing(results: Sequence[MixResult], out: Console) -> None:
     """Print tables, the diagnoses, and what they can't show."""
+    reports = [result.report() for result in results]
     runs, domains = _table("mixer", "clock"), _table("mixer", "domain")
-    for heading in ("off\ntarget", "moves\na step", "on\nfloor", "steps\nplayed"):
+    for heading in HEADINGS.values():
         runs.add_column(heading, justify="right", no_wrap=True)
-    for label in results[0].summaries():
+    for label in reports[0].runs:
         domains.add_column(f"{label}\nmean→last", justify="right", no_wrap=True)
-    for result in results:
-        summaries = result.summaries()
-        for label, summary in summaries.items():
-            runs.add_row(result.name, label, *_figures(summary))
-        for domain in result.log.domains:
-            domains.add_row(result.name, domain, *(_share(s, domain) for s in summaries.values()))
+    for report in reports:
+        for label, summary in report.runs.items():
+            runs.add_row(report.name, label, *run_cells(summary))
+        for domain in report.domains:
+            shares = (share_cell(s, domain) for s in report.runs.values())
+            domains.add_row(report.name, domain, *shares)
     for table in (runs, domains):
         out.print(table)
         out.print()
-    for result in results:
-        print_findings(result.name, result.diagnosis(), out)
-        gap = result.clock_gap()
+    for report in reports:
+        print_findings(report.name, report.diagnosis, out)
+        gap = clock_gap(report)
         if gap:
-            out.print(Text(f"  The two clocks differ by {gap:.1%} of the mix on average.", "dim"))
+            out.print(Text(f"  {gap}", "dim"))
     out.print()
-    print_notes([_setting(results[0]), *CAUTIONS], out)
+    print_notes([setting(reports[0]), *CAUTIONS], out)
 
 
 def _table(*headings: str) -> Table:
@@ -44,13 +54,22 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _share(summary: MixSummary, domain: str) -> str:
+def clock_gap(report: MixReport) -> str:
+    """How much the clock matters, in a sentence; empty where it does not."""
+    if not report.clock_gap:
+        return ""
+    return f"The two clocks differ by {report.clock_gap:.1%} of the mix on average."
+
+
+def share_cell(summary: MixSummary, domain: str) -> str:
+    """A domain's mean and last target."""
     if not summary.steps:
         return "–"
     return f"{summary.mean_target[domain]:.2f}→{summary.last_target[domain]:.2f}"
 
 
-def _figures(summary: MixSummary) -> list[str]:
+def run_cells(summary: MixSummary) -> list[str]:
+    """What the table of runs says of one, in the order of ``HEADINGS``."""
     return [
         number(summary.total_variation, ".0%"),
         number(summary.volatility, ".1%"),
@@ -59,9 +78,9 @@ def _figures(summary: MixSummary) -> list[str]:
     ]
 
 
-def _setting(result: MixResult) -> str:
-    run = next(iter(result.runs.values()))
+def setting(report: MixReport) -> str:
+    """Where draws came from, and how to read the table of runs."""
     return (
-        f"Candidates: {run.candidates}. Off target: total variation between the mix asked for and "
-        "the mix drawn. A star: a domain's log was used up there, and nothing is said after it."
+        f"Candidates: {report.candidates}. Off target: total variation between the mix asked for "
+        "and the mix drawn. A star: a domain's log was used up there, and nothing is said after it."
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,13 @@ import numpy as np
 
 from ..sim.mix_result import MixResult
 from ..sim.result import ReplayResult
-from .figures import COLOURS, figure_of, legend
+from ..strategies.grammar import base_of
+from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SWEPT = re.compile(r"\[[^\[\]/]*=[^\[\]/]*\]$")
+STEM = "sensitivity"
 
 
 def write_sensitivity(
@@ -30,30 +31,23 @@ def write_sensitivity(
         folder: an existing folder.
         footer: which trace, and its caution.
     """
-    figures = []
+    draws: list[Callable[[], Figure]] = []
     selected = {n: (s.params, s) for n, s in result.strategies.items()}
-    for base, parameter, points in _sweeps(selected):
-        figures.append(_strategies(base, parameter, points))
+    draws += [partial(_strategies, *sweep) for sweep in sweeps(selected)]
     mixed = {m.name: (m.params, m) for m in mixers}
-    for base, parameter, points in _sweeps(mixed):
-        figures.append(_mixers(base, parameter, points))
-    paths = []
-    for index, figure in enumerate(figures, start=1):
-        figure.supxlabel(footer, fontsize=9, color="#555555", x=0.01, ha="left")
-        for suffix in ("png", "svg"):
-            figure.savefig(folder / f"sensitivity_{index}.{suffix}", dpi=160)
-        paths.append(folder / f"sensitivity_{index}.png")
-    return paths
+    draws += [partial(_mixers, *sweep) for sweep in sweeps(mixed)]
+    drawn = {f"{STEM}_{index}": draw for index, draw in enumerate(draws, start=1)}
+    return save_figures(drawn, folder, footer)
 
 
-def _sweeps(
+def sweeps(
     named: Mapping[str, tuple[Mapping[str, Any], Any]],
 ) -> Iterator[tuple[str, str, list[tuple[float, Any]]]]:
     """Base name, swept parameter, and (value, result) in order, of each one-parameter sweep."""
     groups: dict[str, list[tuple[Mapping[str, Any], Any]]] = {}
     for name, entry in named.items():
-        if _SWEPT.search(name):
-            groups.setdefault(_SWEPT.sub("", name), []).append(entry)
+        if base_of(name) != name:
+            groups.setdefault(base_of(name), []).append(entry)
     for base, entries in groups.items():
         first = entries[0][0]
         varying = [k for k in first if any(p[k] != first[k] for p, _ in entries)]
@@ -66,7 +60,7 @@ def _sweeps(
 
 
 def _strategies(base: str, parameter: str, points: Sequence[tuple[float, Any]]) -> Figure:
-    figure, (top, bottom) = figure_of(f"{base}: what {parameter} changes", 2, parameter)
+    figure, (top, bottom) = figure_of(f"{label_of(base)}: what {parameter} changes", 2, parameter)
     at = [value for value, _ in points]
 
     def mean(name: str) -> list[float]:
@@ -87,22 +81,22 @@ def _strategies(base: str, parameter: str, points: Sequence[tuple[float, Any]]) 
 
 
 def _mixers(base: str, parameter: str, points: Sequence[tuple[float, MixResult]]) -> Figure:
-    figure, (top, bottom) = figure_of(f"{base}: what {parameter} changes", 2, parameter)
+    figure, (top, bottom) = figure_of(f"{label_of(base)}: what {parameter} changes", 2, parameter)
     at = [value for value, _ in points]
     clock = next(iter(points[0][1].runs))
     summaries = [found.summaries()[clock] for _, found in points]
     for d, domain in enumerate(points[0][1].log.domains):
         shares = [s.last_target.get(domain, np.nan) for s in summaries]
         colour = COLOURS[d % len(COLOURS)]
-        top.plot(at, shares, color=colour, marker="o", linewidth=2, label=domain)
+        top.plot(at, shares, color=colour, marker="o", linewidth=2, label=label_of(domain))
     top.set_ylabel("last target", fontsize=12)
-    top.yaxis.set_major_formatter("{x:.0%}")
+    in_percent(top)
     top.set_ylim(0, 1)
     top.set_title(f"{clock} clock", fontsize=10, loc="left", color="#555555")
     legend(top, len(points[0][1].log.domains))
     volatility = [s.volatility for s in summaries]
     bottom.plot(at, volatility, color="#555555", marker="o", linewidth=2)
     bottom.set_ylabel("moves a step", fontsize=12)
-    bottom.yaxis.set_major_formatter("{x:.1%}")
+    in_percent(bottom)
     bottom.set_ylim(bottom=0)
     return figure

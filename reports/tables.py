@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..sim.census import Census
+from ..sim.diagnosis import live_groups
 from ..sim.result import Diagnosis, ReplayResult, StrategyResult
 from ..strategies.base import ParamInfo
 from ..strategies.catalog import PRESETS, build, preset_parameters
@@ -32,9 +33,20 @@ def number(value: float, form: str) -> str:
     return "–" if math.isnan(value) else format(value, form)
 
 
-def _groups(value: float) -> str:
-    """Live groups: a decimal, two below one."""
-    return number(value, ".1f" if value >= 1 else ".2f")
+def span(low: float, high: float) -> str:
+    """Two ends in live groups."""
+    return f"[{live_groups(low)}, {live_groups(high)}]"
+
+
+HEADINGS = {
+    "effective_batch": "effective\nbatch",
+    "effective_batch_low": "\nbracket",
+    "trained_token_frac": "trained\ntokens",
+    "signal_scale": "signal\nscale",
+    "group_bias": "group\nbias",
+    "wasted_token_frac": "\nwaste",
+}
+"""Estimator → heading of the column whose value it is, or starts with."""
 
 
 def trace_line(result: ReplayResult) -> str:
@@ -48,16 +60,15 @@ def trace_line(result: ReplayResult) -> str:
     )
 
 
-def _row(strategy: StrategyResult) -> list[str]:
+def strategy_cells(strategy: StrategyResult) -> list[str]:
+    """What the table of a replay says of a strategy, in the order of ``HEADINGS``."""
+
     def mean(name: str) -> float:
         return strategy.estimates[name].mean
 
-    low, high = mean("effective_batch_low"), mean("effective_batch_high")
-    bracket = f"[{_groups(low)}, {_groups(high)}]"
     return [
-        strategy.name,
-        _groups(mean("effective_batch")),
-        bracket,
+        live_groups(mean("effective_batch")),
+        span(mean("effective_batch_low"), mean("effective_batch_high")),
         number(mean("trained_token_frac"), ".0%"),
         number(mean("signal_scale"), ".2f"),
         number(mean("group_bias"), ".2f"),
@@ -70,12 +81,10 @@ def print_replay(result: ReplayResult, out: Console) -> None:
     out.print(Text(trace_line(result), style="dim"))
     table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
     table.add_column("strategy", no_wrap=True)
-    table.add_column("effective\nbatch", justify="right")
-    table.add_column("\nbracket", justify="left")
-    for name in ("trained\ntokens", "signal\nscale", "group\nbias", "\nwaste"):
-        table.add_column(name, justify="right")
-    for strategy in result.strategies.values():
-        table.add_row(*_row(strategy))
+    for name, heading in HEADINGS.items():
+        table.add_column(heading, justify="left" if name == "effective_batch_low" else "right")
+    for name, strategy in result.strategies.items():
+        table.add_row(name, *strategy_cells(strategy))
     out.print()
     out.print(table)
     out.print()
@@ -112,25 +121,32 @@ def print_notes(notes: Iterable[str], out: Console) -> None:
 
 
 def _print_sampling(result: ReplayResult, out: Console) -> None:
+    for line in sampling(result):
+        out.print(Text(line, style="dim"))
+    if not math.isnan(result.strategies["none"].estimates["effective_batch"].mean):
+        out.print()
+
+
+def sampling(result: ReplayResult) -> list[str]:
+    """What an effective batch counts, how large the uniform one is, and how sure that is."""
     none = result.strategies["none"].estimates["effective_batch"]
     if math.isnan(none.mean):
-        out.print(Text(f"effective batch: {none.reason}", style="dim"))
-        return
-    size = _groups(none.mean)
+        return [f"effective batch: {none.reason}"]
+    size = live_groups(none.mean)
     if not math.isnan(none.low):
-        size += f" here (95 % [{_groups(none.low)}, {_groups(none.high)}])"
-    text = (
-        f"Effective batch counts live prompt groups of the uniform update, {size}; its bracket is"
-    )
-    out.print(Text(f"{text} what the noise model leaves open.", style="dim"))
+        size += f" here (95 % {span(none.low, none.high)})"
+    lines = [
+        f"Effective batch counts live prompt groups of the uniform update, {size}; its bracket is "
+        "what the noise model leaves open."
+    ]
     sizes = [
-        f"{name} {_groups(s.per_update['effective_batch'])}"
+        f"{name} {live_groups(s.per_update['effective_batch'])}"
         for name, s in result.strategies.items()
         if s.per_update is not None
     ]
     if sizes:
-        out.print(Text(f"Per optimizer update: {', '.join(sizes)}.", style="dim"))
-    out.print()
+        lines.append(f"Per optimizer update: {', '.join(sizes)}.")
+    return lines
 
 
 def print_census(trace: Trace, found: Census, out: Console) -> None:
@@ -265,11 +281,16 @@ def print_import(
             f"{summary.dropped:,} responses without a finite reward dropped (--nan-reward)"
         )
     lines.append(f"lengths: {summary.lengths or 'unknown; token figures will be null'}")
+    lines += [f"can't run {line}" for line in lacking_lines(lacking)]
+    print_notes([*lines, *summary.notes], out)
+
+
+def lacking_lines(lacking: Mapping[str, str]) -> list[str]:
+    """Why strategies can't run, those with one reason on one line."""
     reasons: dict[str, list[str]] = {}
     for name, reason in lacking.items():
         reasons.setdefault(reason.partition(" needs ")[2] or reason, []).append(name)
-    lines += [f"can't run {', '.join(names)}: needs {why}" for why, names in reasons.items()]
-    print_notes([*lines, *summary.notes], out)
+    return [f"{', '.join(names)}: needs {why}" for why, names in reasons.items()]
 
 
 def strategies_record(reasons: dict[str, str] | None) -> dict[str, object]:

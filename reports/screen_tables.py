@@ -1,0 +1,140 @@
+"""A screen in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..sim.screen_result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
+from ..sim.shortlist import next_command
+from ..strategies.grammar import base_of
+from .tables import HEADINGS, lacking_lines, number, print_notes, strategy_cells, trace_line
+
+COLUMNS = (
+    "effective_batch",
+    "effective_batch_low",
+    "trained_token_frac",
+    "signal_scale",
+    "group_bias",
+)
+
+MARKS = {"promote": "●", "care": "○"}
+
+LABELS = {
+    "baseline": "baseline",
+    "promote": "promote",
+    "care": "care",
+    "beaten": "beaten",
+    "unclear": "unclear",
+    "thin": "thin",
+    "no_op": "no-op",
+    "splits_nothing": "no change",
+    "same": "same",
+    "not_chosen": "not chosen",
+    "no_signal": "no signal",
+}
+"""Verdict → word."""
+
+
+def print_screen(result: ScreenResult, out: Console) -> None:
+    """Print a table and the shortlist of every trace, how their orders agree, and the limits."""
+    for screened in result.traces:
+        _print_trace(screened, out)
+        out.print()
+    for pair in result.agreement:
+        out.print(Text(agreement_sentence(pair)))
+    if result.agreement:
+        out.print()
+    notes = [note for screened in result.traces for note in screened.replay.notes]
+    print_notes(dict.fromkeys([*notes, *NOTES]), out)
+    command = _next(result)
+    if command:
+        out.print()
+        out.print(Text(f"Next: {command}"), soft_wrap=True)
+
+
+def _print_trace(screened: TraceScreen, out: Console) -> None:
+    out.print(Text(trace_line(screened.replay), style="dim"))
+    out.print()
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    table.add_column("\nstrategy", min_width=18, overflow="fold")
+    for name in COLUMNS:
+        table.add_column(HEADINGS[name], justify="right", no_wrap=True)
+    baseline = screened.baseline if len(screened.baseline) <= 14 else "baseline"
+    table.add_column(f"difference\nto {baseline}", justify="right", no_wrap=True)
+    table.add_column("\nverdict", no_wrap=True)
+    for row in screened.rows:
+        verdict = f"{MARKS.get(row.verdict, ' ')} {LABELS[row.verdict]}"
+        cells = dict(zip(HEADINGS, strategy_cells(row.result), strict=True))
+        base = base_of(row.name)
+        point = row.name[len(base) :]
+        name = f"{base}\n  {point}" if point else base
+        shown = (cells[column] for column in COLUMNS)
+        table.add_row(name, *shown, difference_cell(row, screened.baseline), verdict)
+    out.print(table)
+    out.print()
+    found = screened.differences
+    legend = difference_legend(screened.by, found.reason, found.comparisons)
+    out.print(Text(legend, style="dim"))
+    for heading, sentences in screened.shortlist:
+        out.print()
+        out.print(Text(heading, style="bold"))
+        for sentence in sentences:
+            out.print(Padding(Text(sentence), (0, 0, 0, 2)))
+    if screened.cannot_run:
+        out.print()
+        out.print(Text("Can't run here", style="bold"))
+        for line in lacking_lines(screened.cannot_run):
+            out.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+def difference_legend(by: str, reason: str | None, comparisons: int) -> str:
+    """How to read the order and the column of differences.
+
+    Args:
+        by: the estimator that orders.
+        reason: why nothing is claimed, or ``None``.
+        comparisons: pairs in the family.
+    """
+    text = f"Sorted by {by}; difference: of it, mean over steps"
+    if reason:
+        return f"{text}. No interval and no claim: {reason}."
+    return (
+        f"{text} ± simultaneous 95 % interval over {comparisons} pairs; * claimed by Holm, which "
+        "may be where the wider ± covers 0."
+    )
+
+
+def difference_cell(row: Screened, baseline: str) -> str:
+    """Mean difference to the baseline, half its simultaneous interval, a star where claimed."""
+    if row.name == baseline:
+        return "–"
+    found = row.difference
+    text = number(found["mean"], "+.2f")
+    if found["low"] == found["low"]:
+        text += f" ±{(found['high'] - found['low']) / 2:.2f}"
+    return text + ("*" if found["claimed"] else " ")
+
+
+def agreement_sentence(pair: RankAgreement) -> str:
+    """How alike two traces order the strategies."""
+    one, other = pair.traces
+    if pair.spearman != pair.spearman:
+        return (
+            f"{one} and {other} share {pair.strategies} strategies with values that differ: too "
+            "few to compare their orders."
+        )
+    return (
+        f"{one} and {other} order {pair.strategies} strategies alike with a rank correlation of "
+        f"{pair.spearman:.2f} (Spearman; p {pair.p:.2g} of no relation at all, a low bar)."
+    )
+
+
+def _next(result: ScreenResult) -> str | None:
+    first = result.traces[0]
+    best = next((row for row in first.rows if row.verdict == "promote"), None)
+    if best is None:
+        return None
+    return next_command(str(first.replay.trace["path"]), best, result.settings["tie_seed"])
