@@ -73,7 +73,7 @@ def test_json_has_the_shape_of_the_issue(all_presets, bundled):
         assert (len(value) if isinstance(value, list) else value) == count
     assert list(record["strategies"]) == list(PRESETS)
     for name, strategy in record["strategies"].items():
-        assert set(strategy) == {"params", "estimates", "by_domain", "by_phase", "diagnosis"}
+        assert {*strategy} == {"kind", "params", "estimates", "by_domain", "by_phase", "diagnosis"}
         assert set(strategy["by_domain"]) == set(bundled.manifest.domains)
         assert set(strategy["by_phase"]) == {"early", "middle", "late"}
         assert strategy["params"] == build(name).params

@@ -18,6 +18,7 @@ from rich.console import Console
 import dfsim
 from dfsim.reports.files import (
     check_prompts,
+    replay_record,
     write_prompts,
     write_replay,
     writing_decisions,
@@ -31,7 +32,7 @@ from dfsim.traces.errors import DfsimError
 from dfsim.traces.synthetic import exact_step
 
 FIGURES = ("effective_batch", "kept_and_live", "signal_scale")
-TABLES = {"replay.json", "estimates.csv", "steps.parquet", "steps.csv"}
+TABLES = {"index.html", "replay.json", "estimates.csv", "steps.parquet", "steps.csv"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_the_folder_holds_tables_and_figures(written):
 
 def test_json_and_tables_hold_the_same_numbers(result, written):
     record = json.loads((written / "replay.json").read_text(encoding="utf-8"))
-    assert record == json.loads(dump_json(result.to_dict()))
+    assert record == json.loads(dump_json(replay_record(result)))
     estimates = pl.read_csv(written / "estimates.csv")
     assert estimates.height == 4 * len(ESTIMATORS)
     for row in estimates.iter_rows(named=True):
