@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from browser import chromium as chromium
 from rehearsals import rehearsed as rehearsed
 
 from dfsim.traces.store import Trace, open_trace

@@ -8,11 +8,9 @@ import math
 import warnings
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from browser import SIZES, opened
-from browser import chromium as chromium
-from made import trace_of
+from hostile import EVIL, hostile_trace, wide
 from said import printed
 
 from dfsim.reports.html import (
@@ -31,57 +29,22 @@ from dfsim.reports.html import (
     short,
     visible,
 )
-from dfsim.traces.synthetic import exact_step
 
 QUICK = ("--resamples", "5", "--quiet")
-EVIL = (
-    "<script>alert(1)</script>",
-    "</script><svg onload=alert(2)>",
-    '"><img src=x onerror=alert(3)>',
-    "'--><iframe src=//example.org>",
-    "{{7*7}}{% raw %}",
-    "]]>&amp;&lt;",
-    "\u202egnp.exe\u2066",
-    "\x00\x01\x1b[31mred\x9b\x7f",
-    r"$\frac{1$_{",
-    "_hidden\nname",
-    "https://example.org/" + "a" * 120,
-)
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     """A replay whose every string is hostile: domains, ids, texts, label, strategy file."""
     home = tmp_path_factory.mktemp("hostile")
-    count = len(EVIL)
-    steps = []
-    for step in (1, 2, 3):
-        columns = exact_step([2] * count, 4, step=step, domains=EVIL)
-        each = np.repeat(np.array(EVIL, dtype=object), 4)
-        columns |= {"prompt_id": each, "prompt": each, "response": each, "group_uid": each}
-        steps.append(columns)
-    trace = trace_of(home / "trace", steps, label=" ".join(EVIL))
-    file = home / "<" / "img src=x onerror=alert(4)>$x_{.py"
-    file.parent.mkdir()
-    file.write_text(
-        "import numpy as np\nclass Mine:\n    level = 'response'\n"
-        "    def weights(self, batch):\n        return np.arange(batch.num_responses) % 2.0\n"
-    )
+    trace, own = hostile_trace(home)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         printed(
-            *("replay", trace.path, "-s", f"{file}:Mine", "-s", "tscl"),
+            *("replay", trace, "-s", own, "-s", "tscl"),
             *("-s", "topk", "-p", "topk.fraction=[0.25, 0.5]", "--out", home / "out", *QUICK),
         )
     return home / "out"
-
-
-def wide(page):
-    """Elements that stick out of the window, unless a container of theirs scrolls."""
-    return page.run("""() => [...document.body.querySelectorAll("*")].filter((one) => {
-        if (one.closest(".scroll, .card") && !one.matches(".scroll, .card")) return false;
-        return one.getBoundingClientRect().right > window.innerWidth + 0.5;
-    }).map((one) => one.outerHTML.slice(0, 80))""")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
