@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..sim.options import Json, Quiet
+from ..sim.options import Force, Json, Quiet, Resamples, Seed, TracePath
 from ..traces.errors import DfsimError
 from .gate import Gate
 
@@ -131,7 +131,8 @@ def rehearse(
     first, last = sum(rewards[:third]) / third, sum(rewards[-third:]) / third
     typer.echo(
         f"{len(rewards)} steps of verl's {trainer_mode} in {result.seconds[1]:.0f} s. Mean reward "
-        f"{first:.3f} over the first {third} steps, {last:.3f} over the last."
+        f"{first:.3f} over the first {'step' if third == 1 else f'{third} steps'}, {last:.3f} over "
+        "the last."
     )
     proven = [s["dfsim/delivered"] for s in result.steps if "dfsim/delivered" in s]
     if proven:
@@ -141,7 +142,7 @@ def rehearse(
 
 
 def promote(
-    path: Annotated[Path, typer.Argument(help="A trace, or a folder with one below it.")],
+    path: TracePath,
     strategy: Annotated[str, typer.Option("--strategy", "-s", help="The strategy to take live.")],
     param: Param = None,
     out: Annotated[Path, typer.Option(help="Folder to create.")] = Path("promotion"),
@@ -153,9 +154,9 @@ def promote(
         str, typer.Option(help="A step that keeps nothing: skip_update, keep_all or deliver.")
     ] = "skip_update",
     tie_seed: Annotated[int, typer.Option(help="Breaks ties across groups.", min=0)] = 0,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the forecast.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier promotion.")] = False,
+    resamples: Resamples = 200,
+    seed: Seed = 0,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

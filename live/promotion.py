@@ -97,6 +97,9 @@ class Promotion:
                 lines.append(f"  {name}: {mine['reason']}")
                 continue
             shown = f"  {name}: {mine['mean']:.3g}"
+            if name == "effective_batch":
+                low, high = (self.forecast[f"{name}_{end}"]["mean"] for end in ("low", "high"))
+                shown += f", bracket [{low:.3g}, {high:.3g}]"
             if mine["future_low"] is not None:
                 shown += f", steps like these [{mine['future_low']:.3g}, {mine['future_high']:.3g}]"
             lines.append(f"{shown}; none {base['mean']:.3g}")

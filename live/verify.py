@@ -27,10 +27,14 @@ from .verify_mix import proportions_gate
 Progress = Callable[[int, int], None]
 
 COMPARED = (
-    *("effective_batch", "signal_scale", "loss_scale", "group_bias", "live_group_frac"),
+    *("effective_batch", "effective_batch_low", "effective_batch_high"),
+    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
     *("kept_frac", "trained_token_frac", "wasted_token_frac", "weight_mean", "weight_max"),
 )
 """Estimators shown as forecast beside observed; ``--json`` has all."""
+
+GROW = ("effective_batch", "ess_", "kish_", "num_", "signal_to_noise")
+"""Estimators, by how their names start, that grow with the groups of a step."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def verify(
     comparisons: list[Comparison] = []
     notes: list[str] = []
     if promotion is not None:
-        notes = _forecast_notes(promotion)
+        notes = _forecast_notes(promotion, trace)
         try:
             comparisons = list(_forecast(trace, promotion))
         except TraceError as error:
@@ -276,28 +280,50 @@ def _delivery(trace: Trace, log: Mapping[int, Mapping[str, Any]]) -> Gate:
 
 
 def _forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]:
-    """The promotion's forecast beside what the live run's own rollouts give."""
+    """The promotion's forecast beside what the live run's own rollouts give.
+
+    The promotion's interval is for a mean over its own S steps. A mean over the live run's L steps
+    of that kind differs from the forecast's by √(1 + S/L) as much, and so wide is the interval.
+    """
     strategy = promotion.build()
     result = replay(trace, [strategy], loss_agg_mode=promotion.loss_agg_mode, resamples=2)
     observed = result.strategies[strategy.name].estimates
+    wider = math.sqrt(1 + promotion.trace["steps"] / len(trace.manifest.steps))
+    same_size = _same_size(promotion, observed["num_groups"].mean)
     for name, forecast in promotion.forecast.items():
         mean = forecast["mean"]
-        low, high = forecast["future_low"], forecast["future_high"]
+        low, high = (
+            None if end is None or mean is None else mean + (end - mean) * wider
+            for end in (forecast["future_low"], forecast["future_high"])
+        )
         seen = plain(observed[name].mean) if name in observed else None
         inside = None
-        if seen is not None and low is not None and high is not None:
+        grows = name.startswith(GROW) and not same_size
+        if seen is not None and low is not None and high is not None and not grows:
             slack = 1e-9 * max(abs(low), abs(high), 1e-9)
             inside = low - slack <= seen <= high + slack
         yield Comparison(name, mean, low, high, seen, inside)
 
 
-def _forecast_notes(promotion: Promotion) -> list[str]:
-    steps = promotion.trace.get("steps")
+def _same_size(promotion: Promotion, groups: float) -> bool:
+    """Whether the live run has as many groups a step as the forecast."""
+    return math.isclose(promotion.forecast["num_groups"]["mean"], groups, rel_tol=0.01)
+
+
+def _forecast_notes(promotion: Promotion, trace: Trace) -> list[str]:
+    live = len(trace.manifest.steps)
     notes = [
-        f"The forecast is what the strategy does to the {steps} logged steps of "
-        f"{promotion.trace.get('path')}; its interval is for steps like those. The live run "
-        "trains another policy, so a figure outside is news, not a fault.",
+        f"The forecast is what the strategy does to the {promotion.trace['steps']} logged steps of "
+        f"{promotion.trace['path']}; its interval is for a mean over {live} steps like those. The "
+        "live run trains another policy, so a figure outside is news, not a fault.",
     ]
+    groups = (trace.count("groups") or 0) / live
+    if not _same_size(promotion, groups):
+        notes.append(
+            f"The live run has {groups:.4g} groups a step, the forecast "
+            f"{promotion.forecast['num_groups']['mean']:.4g}: effective_batch grows with them, so "
+            "it is not called inside or outside."
+        )
     if promotion.rescale != "none":
         notes.append(
             f"Weights were delivered with rescale={promotion.rescale}; both figures are before it."

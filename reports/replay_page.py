@@ -33,8 +33,8 @@ HELP = {
     "trained_token_frac": "Share of generated tokens that reach the gradient.",
     "signal_scale": "The policy gradient against the uniform update's. AdamW and gradient clipping "
     "cancel a constant factor, not its variation; under SGD it is a learning-rate change.",
-    "group_bias": "Share of a group's signal that no longer cancels: 0 for GRPO, 1 when one sign "
-    "is kept.",
+    "group_bias": "Share of a group's signal that no longer cancels: 0 for GRPO where responses "
+    "count alike (token-mean weighs long ones more), 1 when one sign is kept.",
     "wasted_token_frac": "Share of generated tokens that never reach the gradient, even where they "
     "were kept.",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.padding import Padding
@@ -80,9 +81,10 @@ def print_replay(result: ReplayResult, out: Console) -> None:
     """Print the table, the diagnoses, and the notes of a replay."""
     out.print(Text(trace_line(result), style="dim"))
     table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
-    table.add_column("strategy", no_wrap=True)
+    table.add_column("strategy", min_width=18, overflow="fold")
     for name, heading in HEADINGS.items():
-        table.add_column(heading, justify="left" if name == "effective_batch_low" else "right")
+        side: Literal["left", "right"] = "left" if name == "effective_batch_low" else "right"
+        table.add_column(heading, justify=side, no_wrap=True)
     for name, strategy in result.strategies.items():
         table.add_row(name, *strategy_cells(strategy))
     out.print()

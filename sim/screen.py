@@ -22,7 +22,7 @@ from .replay import replay
 from .result import ReplayResult
 from .screen_result import RankAgreement, Screened, ScreenResult, TraceScreen
 from .shortlist import NO_CHANGE, judge, sentences
-from .step_tests import Differences, compare_series
+from .step_tests import ALPHA, Differences, compare_series
 
 if TYPE_CHECKING:
     from ..traces.store import Trace
@@ -181,7 +181,7 @@ def _screened(
             rank=rank,
             beaten_by=None if beaten[k] is None else names[beaten[k]],
             told_apart=any(
-                found.claimed(winner, k) == criteria[n]
+                found.claimed(winner, k, ALPHA / len(criteria)) == criteria[n]
                 for n, found in told.items()
                 if (winner := beaten[k]) is not None
             ),

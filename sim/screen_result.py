@@ -34,7 +34,8 @@ class Screened:
         beaten_by: a strategy that is no worse in effective batch (both ends), trained tokens
             (responses where lengths are unknown) and group bias, and better in one; ``None`` on the
             Pareto front.
-        told_apart: whether paired steps tell it from that one, in a criterion where that is better.
+        told_apart: whether paired steps tell it from that one, in a criterion where that is better;
+            at 5 % over all pairs and criteria.
         difference: to the baseline: mean, simultaneous interval, Holm-adjusted p, what is claimed.
         verdict: ``baseline``, ``promote``, ``care``, ``beaten``, ``unclear``, ``thin``, ``no_op``,
             ``splits_nothing``, ``same``, ``no_signal`` or ``not_chosen``.

@@ -44,9 +44,9 @@ class Differences:
     compared_K: Bool
     reason: str | None
 
-    def claimed(self, first: int, second: int) -> int:
+    def claimed(self, first: int, second: int, alpha: float = ALPHA) -> int:
         """1 where the first is above the second, -1 below, 0 where nothing is claimed."""
-        if not self.p_KK[first, second] <= ALPHA:
+        if not self.p_KK[first, second] <= alpha:
             return 0
         return int(np.sign(self.mean_KK[first, second]))
 

@@ -11,11 +11,9 @@ import pytest
 from made import solved_trace
 from said import refused, run
 
-import dfsim
-from dfsim.live.delivery import apply
 from dfsim.live.log import LIVE_LOG
-from dfsim.live.promotion import promoted, read_promotion, sealed, write_promotion_folder
-from dfsim.live.verify import Verification, verify
+from dfsim.live.promotion import read_promotion, sealed
+from dfsim.live.verify import Verification
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.manifest import write_manifest
@@ -25,23 +23,11 @@ pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")
 
 from live_trace import live_trace, responses_of  # noqa: E402
+from promoted import checked, promotion_of  # noqa: E402
 
 
 def gates(found: Verification):
     return {g.name: g for g in found.gates}
-
-
-def checked(path, promotion=None):
-    return verify(open_trace(path), promotion)
-
-
-def promotion_of(folder, strategy, rescale="none", on_empty="skip_update", *, source=None):
-    """The promotion of a strategy over a trace; by default over what the live run captured."""
-    trace = open_trace(folder / "live" if source is None else source)
-    made = promoted(dfsim.replay(trace, [strategy], resamples=20), strategy, rescale, on_empty)
-    out = folder / f"promotion-{len(list(folder.iterdir()))}"
-    write_promotion_folder(made, strategy, "", out, 0, False)
-    return out
 
 
 def rewritten(path, step, change):
@@ -306,32 +292,6 @@ def test_a_promotion_whose_columns_were_not_kept_is_checked_as_far_as_it_goes(tm
     found = checked(path, read_promotion(out))
     assert gates(found)["strategy"].passed is True
     assert gates(found)["decisions of ar"].passed is None
-
-
-# Forecast beside facts
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "inside"), [(0.0, 1.0, True), (0.9, 1.0, False), (None, None, None)]
-)
-def test_a_figure_outside_is_told_and_no_fault(tmp_path, low, high, inside):
-    path = live_trace(tmp_path / "live", build("maxvar"))
-    out = promotion_of(tmp_path, build("maxvar"))
-    file = out / "promotion.json"
-    record = read_promotion(out).record()
-    record["forecast"]["kept_frac"] |= {"future_low": low, "future_high": high}
-    file.write_text(sealed(record))
-    found = checked(path, read_promotion(out))
-    (one,) = [c for c in found.comparisons if c.name == "kept_frac"]
-    batches = list(open_trace(path).batches(["num_tokens"]))
-    kept = [apply(build("maxvar").decide(b), b).weight_N.mean(dtype=float) for b in batches]
-    assert one.observed == pytest.approx(np.mean(kept), abs=0.05)  # steps differ in size
-    assert one.inside is inside
-    assert found.passed
-    lines = [
-        s for s in run("verify", path, "--promotion", out).stdout.splitlines() if "kept_f" in s
-    ]
-    assert ("outside" in lines[0]) == (inside is False)
 
 
 # The command line

@@ -26,7 +26,8 @@ ESTIMATORS = (
     Estimator(
         "group_bias",
         "share of signal",
-        "mean over signal groups of |Σ c w A| / Σ c w|A|: 0 for GRPO, 1 when one sign is kept",
+        "mean over signal groups of |Σ c w A| / Σ c w|A|: 0 for GRPO where responses count alike, "
+        "1 when one sign is kept",
         (Part(_bias), SIGNAL_GROUPS),
         ratio,
         LOSS,

@@ -90,7 +90,8 @@ KNOWN: tuple[tuple[Callable[[Sample], bool], str], ...] = (
     ),
     (
         _runs,
-        "a table of finished runs, one row a run, not rollouts: nothing in it can be replayed",
+        "a table of finished runs, one row a run, not rollouts: nothing in it can be replayed; "
+        "dfsim compare judges it",
     ),
     (
         _slashes,
