@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..sim.seeds.cells import title
 from ..sim.seeds.result import CellResult, CompareResult
-from ..sim.seeds.verdict import Scale, headline
+from ..sim.seeds.verdict import Scale, coverage, headline
 from .figures import COLOURS, NONE_COLOUR, figure_of, label_of, save_figures
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _differences(cell: CellResult, scale: Scale, margin: float | None, alpha: fl
     """Overall differences, the best on top; separated ones in colour."""
     heading = f"Difference from {label_of(str(cell.baseline))}, overall score"
     unit = scale.unit.strip() or "units of the score"
-    figure, (ax,) = figure_of(heading, x=f"{unit}, {1 - alpha:.0%} interval over seeds")
+    figure, (ax,) = figure_of(heading, x=f"{unit}, {coverage(alpha)} interval over seeds")
     if margin is not None:
         ax.axvspan(-margin, margin, color="#000000", alpha=0.05, linewidth=0)
     ax.axvline(0.0, color=NONE_COLOUR, linewidth=1.2)

@@ -7,10 +7,12 @@ import re
 import shlex
 from pathlib import Path
 
-from conftest import ROOT
+from conftest import ROOT, SHARED
 
 DOCS = ROOT / "docs"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
+README = "README.md"
+TEXTS = {**PAGES, README: (ROOT / README).read_text(encoding="utf-8")}
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 SPAN = re.compile(r"`([^`\n]+)`")
 
@@ -21,7 +23,7 @@ def outside_fences(text: str) -> str:
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """Info string and content of a page's code blocks."""
-    return [(info.strip(), text) for info, text in FENCE.findall(PAGES[page])]
+    return [(info.strip(), text) for info, text in FENCE.findall(TEXTS[page])]
 
 
 def written_files(page: str) -> dict[str, str]:
@@ -60,8 +62,14 @@ def words_of(command: str) -> list[str]:
 def stage(page: str, folder: Path) -> None:
     """What a page's commands find: the bundled trace, and the files that the page shows."""
     (folder / "traces").symlink_to(ROOT / "traces")
-    shared = ROOT.parent / "shared" / "data" / "dataflex_rl_all_runs_171.csv"
-    if shared.is_file():
-        (folder / "all_runs_171.csv").symlink_to(shared)
-    for name, text in written_files(page).items():
+    runs = SHARED / "dataflex_rl_all_runs_171.csv"
+    for name, source in (
+        ("all_runs_171.csv", runs),
+        ("runs.csv", runs),
+        ("completions", SHARED / "trl_run"),
+    ):
+        if source.exists():
+            (folder / name).symlink_to(source)
+    written = written_files("own_strategy.md" if page == README else page)
+    for name, text in written.items():
         (folder / name).write_text(text, encoding="utf-8")

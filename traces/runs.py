@@ -77,7 +77,10 @@ def _read(path: Path) -> pl.DataFrame:
         first = column.partition("_duplicated_")[0]
         if first != column and first in columns:
             raise DfsimError(f"{path} names column '{first}' twice; rename one")
-    return as_runs(frame, f"{path}:")
+    filled = frame.filter(~pl.all_horizontal(pl.col(columns).is_null()))  # a blank line is no row
+    if not filled.height:
+        raise DfsimError(f"{path} holds no row; nothing to compare")
+    return as_runs(filled, f"{path}:")
 
 
 def _numbers(series: pl.Series) -> pl.Series:
@@ -130,6 +133,9 @@ def widen(frame: pl.DataFrame, method: str, seed: str) -> tuple[pl.DataFrame, li
     tidy, left_out = _tidy(long.with_columns(bench), [*names, name, value], method, seed)
     key = [c for c in tidy.columns if c not in (name, value, RUN)]
     _refuse_repeats(tidy, [*key, name], method, seed, name)
+    taken = next((n for n in tidy[name].unique() if n in (*key, RUN)), None)
+    if taken is not None:
+        raise DfsimError(f"column '{name}' holds '{taken}', which is a column too; rename either")
     places = tidy.group_by(key, maintain_order=True).agg(pl.col(RUN).first())
     pivoted = tidy.drop(RUN).pivot(on=name, index=key, values=value)
     one_a_run = pivoted.with_columns(places[RUN])

@@ -16,6 +16,7 @@ from .columns import Roles
 
 Row = Mapping[str, object]
 SHOWN = 4
+_SUMMARIES = frozenset(("mean", "avg", "average", "median", "std", "stderr", "sem", "all", "total"))
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,10 @@ def _runs(name: Mapping[str, str], rows: list[Row], roles: Roles) -> dict[tuple[
             raise DfsimError(
                 f"{row[RUN]}: column '{roles.seed}' is empty for {roles.method}={key[0]}; give a "
                 f"seed, or show the method untested: --reference {key[0]}"
+            )
+        if key[1].strip().lower() in _SUMMARIES:
+            raise DfsimError(
+                f"{row[RUN]}: {roles.seed}={key[1]} is no run but sums up others; remove the row"
             )
         if key in found:
             _refuse_repeat(name, found[key], row, roles)

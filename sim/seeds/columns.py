@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,12 @@ TRAINING = frozenset(
     )
 )
 """Numeric columns that are a score only if nothing else is."""
+_ROW_NUMBER = re.compile(r"_step|_runtime|_timestamp|unnamed: ?\d+|column_\d+|", re.IGNORECASE)
+"""W&B's own columns, and an index that pandas wrote without a name."""
+_SPREAD = re.compile(r"(.*[\W_])?(std|stddev|stdev|std_?err|sem|ci95)(@\d+)?\W*", re.IGNORECASE)
+"""The noise of a score, beside it."""
+_WRITTEN = re.compile(r"[-+]?\d[\d.,]*\s*(%|±.*|\(.*\)|\+/-.*)?")
+"""A number as people write it."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +210,7 @@ def _refuse_spoilt(frame: pl.DataFrame, column: str) -> None:
         return
     number = series.str.strip_chars().cast(pl.Float64, strict=False)
     if 2 * number.is_not_null().sum() < series.is_not_null().sum():
+        _refuse_written(frame, column)
         return
     row = int((number.is_null() & series.is_not_null()).arg_max() or 0)
     raise DfsimError(
@@ -211,11 +219,23 @@ def _refuse_spoilt(frame: pl.DataFrame, column: str) -> None:
     )
 
 
+def _refuse_written(frame: pl.DataFrame, column: str) -> None:
+    """Refuse scores such as ``60.1%``, ``60 ± 1`` or ``1,234.5``: text that hardly repeats."""
+    texts = [str(v).strip() for v in frame[column].drop_nulls().to_list()]
+    if 2 * len(set(texts)) <= len(texts) or not all(_WRITTEN.fullmatch(t) for t in texts):
+        return
+    raise DfsimError(
+        f"{frame[RUN][0]}: column '{column}' holds '{texts[0]}', which is no plain number; write "
+        f"it as 60.1, or name the columns that separate cells: --by {column}"
+    )
+
+
 def _score_columns(frame: pl.DataFrame, taken: Sequence[str], notes: list[str]) -> tuple[str, ...]:
     numeric = [c for c in frame.columns if c not in taken and frame[c].dtype.is_numeric()]
     empty = [c for c in numeric if frame[c].fill_nan(None).null_count() == frame.height]
-    known = [c for c in numeric if c.lower() in SETTINGS]
-    scores = [c for c in numeric if c not in (*empty, *known)]
+    known = [c for c in numeric if c.lower() in SETTINGS or _ROW_NUMBER.fullmatch(c)]
+    spread = [c for c in numeric if c not in known and _SPREAD.fullmatch(c)]
+    scores = [c for c in numeric if c not in (*empty, *known, *spread)]
     training = [c for c in scores if c.lower() in TRAINING]
     if len(training) < len(scores):
         scores = [c for c in scores if c not in training]
@@ -226,6 +246,7 @@ def _score_columns(frame: pl.DataFrame, taken: Sequence[str], notes: list[str]) 
             "the table has no numeric column of scores; name them: --metrics COLUMN,COLUMN"
         )
     aside = [f"{', '.join(known)} (settings)"] if known else []
+    aside += [f"{', '.join(spread)} (spread)"] if spread else []
     aside += [f"{', '.join(training)} (training)"] if training else []
     aside += [f"{', '.join(empty)} (empty)"] if empty else []
     left = f"; not taken: {', '.join(aside)}" if aside else ""

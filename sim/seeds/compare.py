@@ -229,7 +229,7 @@ def _about_scores(
         loose = [m for m in roles.metrics if not any(m in g for g in overall.domains.values())]
         if loose:
             said.append(f"In no domain, so not in the overall: {', '.join(loose)}.")
-    else:
+    elif len(roles.metrics) > 1:
         said.append(f"Overall is {overall_name(roles.metrics, {})}; --domains name=a,b balances.")
     highs = {m: float(v.max()) for m in roles.metrics if len(v := _values(frame, m))}
     small = [m for m, high in highs.items() if 0 < high <= 1]

@@ -72,6 +72,11 @@ def p_text(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
 
 
+def coverage(alpha: float) -> str:
+    """What an interval covers, in percent: .001 is 99.9 %, not 100."""
+    return f"{100 * (1 - alpha):.10g}%"
+
+
 def count(number: int, noun: str) -> str:
     """A number in words, and its noun."""
     return f"{in_words(number)} {noun}{'' if number == 1 else 's'}"
@@ -114,9 +119,7 @@ def _tests(cell: CellResult, by: Standard, scale: Scale) -> Iterator[str]:
             )
         return
     apart = [m for m in tested if m.verdict in ("above", "below")]
-    seeds = min(_seeds(m) for m in tested)
     family = f"{count(len(tested), 'method')}, Holm"
-    smallest = _smallest(tested)
     for method in apart:
         yield _separated(method, cell, by, scale, family)
     if not apart:
@@ -125,12 +128,7 @@ def _tests(cell: CellResult, by: Standard, scale: Scale) -> Iterator[str]:
             f"Nothing is separated from {cell.baseline} after correction ({family}: smallest "
             f"adjusted p {p_text(low)})."
         )
-    if smallest > by.alpha:
-        could = "could not have shown a difference" if not apart else "can't show that"
-        yield (
-            f"{count(seeds, 'seed').capitalize()} {could} without assuming normal differences: the "
-            f"smallest p a sign-flip can give is {p_text(smallest)}."
-        )
+    yield from _too_few(tested, apart, by)
     yield from _equivalent(tested, cell, by, scale)
     yield from _metrics(cell, by, scale)
 
@@ -139,12 +137,21 @@ def _holm(method: MethodResult) -> float:
     return math.nan if method.overall is None else method.overall.p_holm
 
 
-def _seeds(method: MethodResult) -> int:
-    return 0 if method.overall is None else method.overall.seeds
-
-
-def _smallest(tested: Sequence[MethodResult]) -> float:
-    return min(m.overall.p_sign_flip_min for m in tested if m.overall is not None)
+def _too_few(
+    tested: Sequence[MethodResult], apart: Sequence[MethodResult], by: Standard
+) -> Iterator[str]:
+    """That the seeds can't do without normal differences; of the method that has most of them."""
+    weak = [m for m in apart if m.reason == IF_NORMAL] if apart else tested
+    paired = [m.overall for m in weak if m.overall is not None]
+    most = max(paired, key=lambda c: c.seeds, default=None)
+    if most is None or most.p_sign_flip_min <= by.alpha:
+        return
+    could = "could not have shown a difference" if not apart else "can't show that"
+    some = f" of {_names(weak)}" if apart and len(weak) < len(apart) else ""
+    yield (
+        f"{count(most.seeds, 'seed').capitalize()} {could}{some} without assuming normal "
+        f"differences: the smallest p a sign-flip can give is {p_text(most.p_sign_flip_min)}."
+    )
 
 
 def _separated(
@@ -156,7 +163,7 @@ def _separated(
     within = (
         ""
         if math.isnan(low)
-        else (f" ({1 - by.alpha:.0%} {scale.difference(low)} … {scale.difference(high)})")
+        else (f" ({coverage(by.alpha)} {scale.difference(low)} … {scale.difference(high)})")
     )
     return (
         f"{method.name} is {method.verdict} {cell.baseline} by "
@@ -208,7 +215,7 @@ def _metrics(cell: CellResult, by: Standard, scale: Scale) -> Iterator[str]:
         return
     names = [f"{c.method} on {c.metric} {scale.difference(c.difference)}" for c in apart]
     verb = "is" if len(apart) == 1 else "are"
-    caveat = "" if min(c.p_sign_flip_min for c in apart) <= by.alpha else f", {IF_NORMAL}"
+    caveat = "" if max(c.p_sign_flip_min for c in apart) <= by.alpha else f", {IF_NORMAL}"
     yield (
         f"Benchmark by benchmark: {in_words(len(apart))} {many} {verb} separated (Holm){caveat}: "
         f"{capped(names)}."
@@ -229,7 +236,7 @@ def _precision(cell: CellResult, by: Standard, scale: Scale) -> Iterator[str]:
     needed = found.seeds_needed
     if needed is not None and by.margin is not None:
         yield (
-            f"To find {scale.amount(by.margin)}: about {_whole(needed.value)} seeds "
+            f"To find {scale.amount(by.margin)} at that level: about {_whole(needed.value)} seeds "
             f"({_whole(needed.low)} … {_whole(needed.high)})."
         )
 
@@ -246,17 +253,20 @@ def _whole(value: float) -> str:
 def _ranks(cell: CellResult, by: Standard) -> Iterator[str]:
     """The named subset, or the weakest agreement; the rest stands in the table."""
     subsets = [r for r in cell.ranks if not r.second.startswith("the overall without")]
-    shown = subsets or sorted((r for r in cell.ranks if not math.isnan(r.p)), key=lambda r: r.p)[:1]
-    for rank in shown:
-        yield _rank(rank, by)
+    known = sorted((r for r in cell.ranks if not math.isnan(r.p)), key=lambda r: r.p)
+    looked = len(subsets or known)
+    for rank in subsets or known[:1]:
+        yield _rank(rank, by.alpha / looked)
 
 
-def _rank(rank: RankStability, by: Standard) -> str:
+def _rank(rank: RankStability, level: float) -> str:
+    """One pair of orders, at a level shared by all pairs that were looked at."""
     if math.isnan(rank.correlation):
-        return f"The order of methods by {rank.first} is not defined: all are equal."
+        equal = rank.first if rank.spread_first <= rank.spread_second else rank.second
+        return f"The order of methods by {equal} is not defined: all are equal."
     if rank.correlation > _SAME_ORDER:
         noise = "it is the same"
-    elif rank.p <= by.alpha:
+    elif rank.p <= level:
         noise = "noise alone would rarely give so little agreement"
     elif rank.correlation < 0:
         noise = "so the reversal is what noise gives"
