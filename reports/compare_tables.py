@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ..sim.seeds.result import CellResult, CompareResult, MethodResult
 from ..sim.seeds.verdict import IF_NORMAL, Scale, p_text, signed, summary
+from .html import short, visible
 from .tables import print_notes
 
 MEANS_WIDTH = 100
@@ -31,7 +32,7 @@ def extent(result: CompareResult) -> str:
 def print_compare(result: CompareResult, out: Console) -> None:
     """Print, for each cell, sentences, methods and ranks; means where there is one cell; notes."""
     scale = Scale(**result.settings["scale"])
-    out.print(Text(extent(result), style="dim"))
+    out.print(Text(_line(extent(result)), style="dim"))
     alone = len(result.cells) == 1
     for cell in result.cells:
         out.print()
@@ -43,10 +44,15 @@ def print_compare(result: CompareResult, out: Console) -> None:
                 out.print(table)
         if cell.cautions:
             out.print()
-            print_notes(cell.cautions, out)
+            print_notes([_line(c) for c in cell.cautions], out)
     out.print()
     more = [] if alone else ["Means by benchmark: take one cell (--where), --json or --out DIR."]
-    print_notes([*result.notes, *meanings(result), *more], out)
+    print_notes([_line(n) for n in (*result.notes, *meanings(result), *more)], out)
+
+
+def _line(text: str) -> str:
+    """Text on one line, its control characters shown and not obeyed."""
+    return " ".join(visible(text).split())
 
 
 def meanings(result: CompareResult) -> Iterator[str]:
@@ -63,11 +69,11 @@ def meanings(result: CompareResult) -> Iterator[str]:
 
 
 def _print_cell(cell: CellResult, scale: Scale, out: Console, alone: bool) -> None:
-    out.print(Text(summary(cell), style="bold"))
+    out.print(Text(_line(summary(cell)), style="bold"))
     for sentence in cell.sentences if alone else [" ".join(cell.sentences)]:
-        out.print(Padding(Text(sentence), (0, 0, 0, 2), expand=False))
+        out.print(Padding(Text(_line(sentence)), (0, 0, 0, 2), expand=False))
     out.print()
-    out.print(_methods(cell, scale))
+    out.print(_methods(cell, scale, out.width))
 
 
 def _table(*left: str) -> Table:
@@ -88,16 +94,47 @@ def method_headings(cell: CellResult) -> list[str]:
     return headings
 
 
-def _methods(cell: CellResult, scale: Scale) -> Table:
+def _methods(cell: CellResult, scale: Scale, width: int) -> Table:
+    """Methods; where the line is too short for all columns, without the bootstrap's.
+
+    The name gives way first: half a number is another number.
+    """
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     first, *headings = method_headings(cell)
-    table.add_column(first, no_wrap=True, overflow="ellipsis")
-    for heading in headings:
-        text = heading == "\nverdict"
-        table.add_column(heading, justify="left" if text else "right", no_wrap=True, min_width=5)
-    for row in method_cells(cell, scale):
-        table.add_row(*(text for text, _ in row))
+    names, *columns = zip(*_full_rows(cell, scale, len(headings) + 1), strict=True)
+    kept = list(zip(headings, columns, strict=True))
+    if _room(kept, width) < _LEAST_NAME:
+        kept = [(h, texts) for h, texts in kept if not h.startswith("bootstrap")]
+    most = min(max(_room(kept, width), _LEAST_NAME), NAME_WIDTH)
+    table.add_column(first, no_wrap=True, overflow="ellipsis", max_width=most)
+    for heading, _ in kept:
+        side: JustifyMethod = "left" if heading == "\nverdict" else "right"
+        table.add_column(_heading(heading), justify=side, no_wrap=True, min_width=5)
+    for name, *row in zip(names, *(texts for _, texts in kept), strict=True):
+        table.add_row(short(name, most), *row)
     return table
+
+
+_LEAST_NAME = 10
+
+
+def _full_rows(cell: CellResult, scale: Scale, columns: int) -> Iterator[list[str]]:
+    """Texts of each method; a cell without a comparison of it is blank."""
+    for row in method_cells(cell, scale):
+        texts = [text for text, _ in row]
+        yield texts + [""] * (columns - len(texts))
+
+
+def _heading(heading: str) -> str:
+    """A heading whose method's name is no wider than a number."""
+    top, _, name = heading.partition("\n")
+    return f"{top}\n{short(name, _LEAST_NAME)}" if top == "minus" else heading
+
+
+def _room(columns: Sequence[tuple[str, Sequence[str]]], width: int) -> int:
+    """What a line leaves for the name beside columns of numbers."""
+    texts = [[*_heading(heading).split("\n"), *column] for heading, column in columns]
+    return width - sum(max(5, *map(len, t)) + 1 for t in texts)
 
 
 Shown = tuple[str, float | None]
@@ -154,7 +191,7 @@ def _ranks(cell: CellResult) -> Table:
     for heading in RANK_HEADINGS[2:]:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rank_cells(cell):
-        table.add_row(*(text for text, _ in row))
+        table.add_row(*(_line(text) for text, _ in row))
     return table
 
 
@@ -180,7 +217,7 @@ def mean_columns(cell: CellResult) -> list[tuple[str, Mapping[str, float]]]:
 
 def _means(cell: CellResult, scale: Scale) -> Iterator[Table]:
     """Means by benchmark, in as many tables as a line of 100 columns makes of the methods."""
-    columns = mean_columns(cell)
+    columns = [(short(name, NAME_WIDTH), means) for name, means in mean_columns(cell)]
     first = max(len(m) for m in ("mean score", *cell.metrics))
     room = MEANS_WIDTH - min(first, NAME_WIDTH)
     for part in _parts([len(name) for name, _ in columns], room):
@@ -189,7 +226,9 @@ def _means(cell: CellResult, scale: Scale) -> Iterator[Table]:
         for name, _ in columns[part]:
             table.add_column(name, justify="right", no_wrap=True)
         for metric in cell.metrics:
-            table.add_row(_tail(metric), *(score(m[metric], scale) for _, m in columns[part]))
+            table.add_row(
+                _tail(_line(metric)), *(score(m[metric], scale) for _, m in columns[part])
+            )
         yield table
 
 

@@ -44,8 +44,9 @@ def test_an_interval_says_what_it_covers(alpha, covers):
 
 
 def test_seeds_needed_are_said_to_be_uncorrected():
-    assert "at level 0.05" in said(GOOD)
-    assert "To find 1 point at that level: about" in said(GOOD)
+    more = "Correction for so many methods takes more."
+    assert more not in said(GOOD)
+    assert more in said(runs({"none": 0, "a": 1, "b": 1}, seeds=4))
 
 
 def cell_of(*found):
@@ -118,3 +119,46 @@ def test_a_benchmark_called_as_a_column_is_refused(tmp_path, name):
 def test_equal_differences_never_pass_as_equivalent():
     same = dfsim.compare(runs({"none": 0, "a": 0}, noise=0), resamples=200)
     assert of(same, "a").verdict == "open"
+
+
+def test_control_characters_stay_off_the_terminal(tmp_path):
+    """A method, a benchmark and a cell that would colour the terminal or break the line."""
+    evil = "x\x1b[31m\ny\u202e"
+    frame = GOOD.rename({"x0": evil}).with_columns(
+        method=pl.col("method").replace("a", evil), cell=pl.lit(evil)
+    )
+    two = pl.concat([frame, frame.with_columns(cell=pl.lit("other"))])
+    long = long_of(GOOD, ["x1", "x2"]).with_columns(pl.col("benchmark").replace("x1", evil))
+    for table in (two, long):
+        shown = printed("compare", written(tmp_path, table), "--resamples", "100")
+        assert not [c for c in shown if not c.isprintable() and c != "\n"]
+        assert r"x␛[31m y\u202e" in shown
+
+
+def test_a_long_name_gives_way_to_numbers(tmp_path):
+    name = "a_method_with_a_name_" * 5
+    frame = GOOD.with_columns(method=pl.col("method").replace("a", name))
+    shown = printed("compare", written(tmp_path, frame), "--resamples", "100")
+    c = of(dfsim.compare(frame, resamples=100), name).overall
+    assert "verdict" in shown
+    ends = f"{c.low:+.2f} … {c.high:+.2f}", f"{c.boot_low:+.2f} … {c.boot_high:+.2f}"
+    for end in ends:
+        assert end.replace("-", "−") in shown
+
+
+def test_a_narrow_line_drops_the_bootstrap_and_cuts_no_number(tmp_path):
+    from rich.console import Console
+
+    from dfsim.reports.compare_tables import print_compare
+
+    result = dfsim.compare(GOOD, resamples=100)
+    lines = {}
+    for width in (80, 100):
+        out = Console(width=width, record=True, file=(tmp_path / "o").open("w"))
+        print_compare(result, out)
+        lines[width] = out.export_text()
+    table = lines[80].split("\nmethod ")[1].split("mean score")[0]
+    assert "verdict" in table
+    assert "open" in table
+    assert table.count("…") == 1  # of the interval
+    assert "bootstrap" in lines[100]

@@ -236,8 +236,9 @@ def _precision(cell: CellResult, by: Standard, scale: Scale) -> Iterator[str]:
     needed = found.seeds_needed
     if needed is not None and by.margin is not None:
         yield (
-            f"To find {scale.amount(by.margin)} at that level: about {_whole(needed.value)} seeds "
+            f"To find {scale.amount(by.margin)}: about {_whole(needed.value)} seeds "
             f"({_whole(needed.low)} … {_whole(needed.high)})."
+            + (" Correction for so many methods takes more." if len(cell.compared) > 1 else "")
         )
 
 
