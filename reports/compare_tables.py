@@ -65,7 +65,10 @@ def meanings(result: CompareResult) -> Iterator[str]:
         "half (probability of improvement)."
     )
     if any(m.reason == IF_NORMAL for m in compared):
-        yield "A star: separated if differences are normal, which so few seeds can't show."
+        yield (
+            "A star: separated if differences are normal; sign flips, which assume only symmetric "
+            "noise, do not show it."
+        )
 
 
 def _print_cell(cell: CellResult, scale: Scale, out: Console, alone: bool) -> None:

@@ -78,7 +78,7 @@ def test_published_sentences(published):
         "Three seeds could not have shown a difference without assuming normal differences: the "
         "smallest p a sign-flip can give is 0.25.",
         "correlates −0.33",
-        "so the reversal is what noise gives",
+        "noise alone reverses them that often",
         "not taken: steps (settings)",
     ):
         assert part in said
@@ -178,7 +178,7 @@ def test_missing_seeds_are_paired_on_the_common_ones():
     of_method = {r["method"]: np.mean([r["x0"], r["x1"], r["x2"]]) for r in slow.to_dicts()}
     assert a.overall.seeds == 2
     assert a.overall.difference == pytest.approx(of_method["a"] - of_method["none"])
-    assert (b.overall.seeds, b.verdict) == (0, "not compared") if b.overall else True
+    assert b.verdict == "not compared"
     assert b.reason == "no seed in common with none"
     assert "a (2 in common, not 3, 4)" in " ".join(result.cells[0].cautions)
 

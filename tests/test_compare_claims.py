@@ -31,6 +31,24 @@ def test_the_smallest_p_is_that_of_the_seeds_named():
     assert "is 0.062" in text
 
 
+def test_a_claim_that_sign_flips_do_not_share_rests_on_normality():
+    """3, 3.1, 2.9, 3, 3.05, −.05: t = 4.9 and p .0045, but flipping −.05 makes 4 of 64 as far."""
+    gains = [3.0, 3.1, 2.9, 3.0, 3.05, -0.05]
+    rows = [
+        {"method": method, "seed": s, "x": 50.0 + s + (gain if method == "a" else 0.0)}
+        for s, gain in enumerate(gains)
+        for method in ("none", "a")
+    ]
+    result = dfsim.compare(pl.DataFrame(rows), resamples=200)
+    a = of(result, "a")
+    assert a.overall.p == pytest.approx(0.0045, abs=0.0005)
+    assert a.overall.p_sign_flip == pytest.approx(4 / 64)
+    assert (a.verdict, a.reason) == ("above", "if differences are normal")
+    text = " ".join(result.cells[0].sentences)
+    assert "rests on normal differences for a: sign flips" in text
+    assert "give p 0.062." in text
+
+
 def test_a_claim_from_few_seeds_says_so_beside_one_from_many():
     frame = fewer(runs({"none": 0, "few": 30, "many": 30}, seeds=8, noise=0.3), "few", 3)
     text = said(frame)

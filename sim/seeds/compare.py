@@ -18,7 +18,7 @@ from .cells import Cell, capped, cells_of, title
 from .columns import Roles, key_columns, roles_of, where
 from .judge import Standard, judge
 from .overall import Overall, overall_name, overall_of
-from .resample import BCA_FROM
+from .resample import STUDENTIZED_FROM
 from .result import CellResult, CompareResult
 from .verdict import FEW_SEEDS, Scale, scale_of, sentences
 
@@ -266,6 +266,9 @@ def _about_numbers(cells: Sequence[CellResult], by: Standard) -> list[str]:
             f"A bootstrap over {fewest} seeds is far too narrow to be an interval; it stands "
             "beside t's because papers report it.",
         )
-    if max(counts) >= BCA_FROM:
-        said.append(f"From {BCA_FROM} seeds the bootstrap (BCa) is the interval to quote.")
+    if max(counts) >= STUDENTIZED_FROM:
+        said.append(
+            f"From {STUDENTIZED_FROM} seeds the bootstrap, studentized, is the interval to quote: "
+            "it leans with skewed differences."
+        )
     return said

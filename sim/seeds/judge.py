@@ -43,8 +43,9 @@ def judge(cell: Cell, baseline: str | None, overall: Overall, by: Standard) -> C
     """Compare the methods of a cell with its baseline, without sentences.
 
     A method is ``above`` or ``below`` if Holm's p over the cell's methods is at most alpha on the
-    paired t-test of the overall score; ``equivalent`` if Holm's p of the equivalence test is; else
-    ``open``. Where all differences of a method are equal its sign-flip p takes the place of t's.
+    paired t-test of the overall score, with the reason "if differences are normal" where its own
+    sign-flip p is not; ``equivalent`` if Holm's p of the equivalence test is; else ``open``. Where
+    all differences of a method are equal its sign-flip p takes the place of t's.
 
     Args:
         cell: runs.
@@ -225,7 +226,7 @@ def _judged(
         reason = "one pair: no interval, no test"
     elif c.p_holm <= by.alpha:
         verdict = "above" if c.difference > 0 else "below"
-        if c.p_sign_flip_min > by.alpha:
+        if c.p_sign_flip > by.alpha:
             reason = IF_NORMAL
     elif c.p_equivalence_holm <= by.alpha:
         verdict = "equivalent"

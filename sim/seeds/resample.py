@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from arch.bootstrap import IIDBootstrap
-from scipy import stats
 
 from ...traces.ragged import Float
 
-BCA_FROM = 15
-"""Pairs from which the bias-corrected bootstrap is used, and is the headline interval."""
+STUDENTIZED_FROM = 15
+"""Pairs from which the bootstrap is studentized, and is the headline interval."""
 _TIE = 1e-9
 
 
@@ -21,9 +20,9 @@ class Resampled:
 
     Attributes:
         mean_2F: lower and upper end for the mean of every column.
-        iqm_2K: for the interquartile mean of differences.
-        improve_2K: for the probability of improvement.
-        kind: ``percentile`` or ``bca``.
+        iqm_2K: percentile interval of the interquartile mean of differences.
+        improve_2K: percentile interval of the probability of improvement.
+        kind: of ``mean_2F``, ``percentile`` or ``studentized``.
     """
 
     mean_2F: Float
@@ -64,6 +63,10 @@ def bootstrap(
 ) -> Resampled:
     """Bootstrap seeds, jointly for all methods and metrics, so that pairs stay together.
 
+    From 15 seeds the interval of a mean is studentized: quantiles of (mean* − mean) / error*, times
+    the error (Hall 1988; DiCiccio & Efron 1996 §4). On 15 normal differences it covers 94 %, on
+    exponential ones 94 %, where BCa covers 91 % and t 95 and 90.
+
     Args:
         d_SF: differences whose means are wanted (S seeds).
         d_SKM: differences by method and metric, which are pooled.
@@ -72,66 +75,56 @@ def bootstrap(
         rng: draws them.
     """
     (seeds, family), methods = d_SF.shape, d_SKM.shape[1]
-    kind = "bca" if seeds >= BCA_FROM else "percentile"
+    kind = "studentized" if seeds >= STUDENTIZED_FROM else "percentile"
     if seeds < 2:
         none_2K = np.full((2, methods), np.nan)
         return Resampled(np.full((2, family), np.nan), none_2K, none_2K.copy(), kind)
 
     def statistic(columns_SF: Float, pooled_SKM: Float) -> Float:
-        known_SF = np.isfinite(columns_SF)
-        mean_F = _mean(np.where(known_SF, columns_SF, 0.0).sum(axis=0), known_SF.sum(axis=0))
         pooled = interquartile_mean(pooled_SKM), probability_of_improvement(pooled_SKM)
-        return np.concatenate([mean_F, *pooled])
+        return np.concatenate([*_mean_and_error(columns_SF), *pooled])
 
     drawn_RX = IIDBootstrap(d_SF, d_SKM, seed=rng).apply(statistic, resamples)
-    levels = np.array([alpha / 2, 1 - alpha / 2])
-    levels_2X = np.repeat(levels[:, None], drawn_RX.shape[1], axis=1)
-    if kind == "bca":
-        left_out = [np.arange(seeds) != s for s in range(seeds)]
-        jackknife_SX = np.array([statistic(d_SF[kept], d_SKM[kept]) for kept in left_out])
-        levels_2X = bca_levels(drawn_RX, statistic(d_SF, d_SKM), jackknife_SX, levels)
-    ends_2X = _quantiles(drawn_RX, levels_2X)
+    ends_2X = _quantiles(drawn_RX, np.array([alpha / 2, 1 - alpha / 2]))
+    mean_2F = ends_2X[:, :family]
+    if kind == "studentized":
+        mean_2F = _studentized(d_SF, drawn_RX[:, : 2 * family], alpha, mean_2F)
     enough_F = np.isfinite(d_SF).sum(axis=0) > 1
     enough_K = np.isfinite(d_SKM).any(axis=2).sum(axis=0) > 1
-    ends_2X = np.where(np.concatenate([enough_F, enough_K, enough_K]), ends_2X, np.nan)
+    iqm_2K, improve_2K = np.split(ends_2X[:, 2 * family :], 2, axis=1)
     return Resampled(
-        ends_2X[:, :family],
-        ends_2X[:, family : family + methods],
-        ends_2X[:, family + methods :],
+        np.where(enough_F, mean_2F, np.nan),
+        np.where(enough_K, iqm_2K, np.nan),
+        np.where(enough_K, improve_2K, np.nan),
         kind,
     )
 
 
-def bca_levels(drawn_RX: Float, seen_X: Float, jackknife_SX: Float, levels: Float) -> Float:
-    """Levels (2, X) of quantiles that correct bias and skew.
-
-    Efron 1987, eq. 2.3, 6.6; ties of resamples with the value count one half. Columns that all
-    resamples lie on one side of keep their levels. Not arch's own: version 8.0.0 centres the
-    jackknife of several columns at one mean over all of them, which spoils the acceleration.
-
-    Args:
-        drawn_RX: resampled statistics.
-        seen_X: of the data.
-        jackknife_SX: leaving each seed out.
-        levels: lower and upper.
-    """
-    below_X = ((drawn_RX < seen_X).mean(axis=0) + (drawn_RX <= seen_X).mean(axis=0)) / 2
-    fit_X = (below_X > 0) & (below_X < 1) & np.isfinite(jackknife_SX).all(axis=0)
-    bias_X = stats.norm.ppf(np.where(fit_X, below_X, 0.5))
-    u_SX = np.where(fit_X, jackknife_SX.mean(axis=0) - jackknife_SX, 0.0)
-    bottom_X = 6 * (u_SX**2).sum(axis=0) ** 1.5
-    skew_X = np.divide(
-        (u_SX**3).sum(axis=0), bottom_X, out=np.zeros(len(bottom_X)), where=bottom_X > 0
-    )
-    z_2X = bias_X + stats.norm.ppf(levels)[:, None]
-    corrected_2X = stats.norm.cdf(bias_X + z_2X / (1 - skew_X * z_2X))
-    return np.where(fit_X, corrected_2X, levels[:, None])
+def _mean_and_error(d_SF: Float) -> tuple[Float, Float]:
+    """Mean of each column, and its standard error."""
+    known_SF = np.isfinite(d_SF)
+    n_F = known_SF.sum(axis=0)
+    mean_F = _mean(np.where(known_SF, d_SF, 0.0).sum(axis=0), n_F)
+    square_F = np.where(known_SF, (d_SF - mean_F) ** 2, 0.0).sum(axis=0)
+    return mean_F, np.sqrt(_mean(square_F, (n_F - 1) * n_F))
 
 
-def _quantiles(drawn_RX: Float, levels_2X: Float) -> Float:
-    ends_2X = np.full(levels_2X.shape, np.nan)
-    for x, levels in enumerate(levels_2X.T):
-        known = drawn_RX[np.isfinite(drawn_RX[:, x]), x]
+def _studentized(d_SF: Float, drawn_RX: Float, alpha: float, instead_2F: Float) -> Float:
+    """Studentized ends of each mean; ``instead`` where a column does not vary."""
+    mean_F, error_F = _mean_and_error(d_SF)
+    mean_RF, error_RF = np.split(drawn_RX, 2, axis=1)
+    varies_F = error_F > _TIE * np.maximum(np.abs(mean_F), _TIE)
+    t_RF = np.full(mean_RF.shape, np.nan)
+    np.divide(mean_RF - mean_F, error_RF, out=t_RF, where=error_RF > _TIE * np.abs(mean_F))
+    t_2F = _quantiles(t_RF, np.array([1 - alpha / 2, alpha / 2]))
+    return np.where(varies_F, mean_F - t_2F * error_F, instead_2F)
+
+
+def _quantiles(drawn_RX: Float, levels: Float) -> Float:
+    """Quantiles (2, X) of the resamples that have a value."""
+    ends_2X = np.full((2, drawn_RX.shape[1]), np.nan)
+    for x, drawn_R in enumerate(drawn_RX.T):
+        known = drawn_R[np.isfinite(drawn_R)]
         if len(known):
             ends_2X[:, x] = np.quantile(known, levels)
     return ends_2X

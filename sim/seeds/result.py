@@ -29,7 +29,8 @@ class Comparison:
         std: standard deviation of the paired differences.
         low: paired-t interval of the difference.
         high: its upper end.
-        boot_low: interval by bootstrap over seeds: percentile below 15 seeds, BCa from there.
+        boot_low: interval by bootstrap over seeds: percentile below 15 seeds, studentized from
+            there.
         boot_high: its upper end.
         test: ``t``, or ``sign-flip`` where all differences are equal, so that t has no spread.
         p: of that test.

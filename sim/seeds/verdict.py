@@ -144,7 +144,14 @@ def _too_few(
     weak = [m for m in apart if m.reason == IF_NORMAL] if apart else tested
     paired = [m.overall for m in weak if m.overall is not None]
     most = max(paired, key=lambda c: c.seeds, default=None)
-    if most is None or most.p_sign_flip_min <= by.alpha:
+    if most is None:
+        return
+    if most.p_sign_flip_min <= by.alpha:
+        if apart:
+            yield (
+                f"That rests on normal differences for {_names(weak)}: sign flips, which assume "
+                f"symmetric noise only, give p {p_text(max(c.p_sign_flip for c in paired))}."
+            )
         return
     could = "could not have shown a difference" if not apart else "can't show that"
     some = f" of {_names(weak)}" if apart and len(weak) < len(apart) else ""
@@ -174,12 +181,12 @@ def _separated(
 
 def headline(method: MethodResult) -> tuple[float, float]:
     """The interval to quote: paired t below 15 seeds, the bootstrap from there."""
-    from .resample import BCA_FROM
+    from .resample import STUDENTIZED_FROM
 
     c = method.overall
     if c is None:
         return math.nan, math.nan
-    return (c.boot_low, c.boot_high) if c.seeds >= BCA_FROM else (c.low, c.high)
+    return (c.boot_low, c.boot_high) if c.seeds >= STUDENTIZED_FROM else (c.low, c.high)
 
 
 def _equivalent(
@@ -215,7 +222,7 @@ def _metrics(cell: CellResult, by: Standard, scale: Scale) -> Iterator[str]:
         return
     names = [f"{c.method} on {c.metric} {scale.difference(c.difference)}" for c in apart]
     verb = "is" if len(apart) == 1 else "are"
-    caveat = "" if max(c.p_sign_flip_min for c in apart) <= by.alpha else f", {IF_NORMAL}"
+    caveat = "" if max(c.p_sign_flip for c in apart) <= by.alpha else f", {IF_NORMAL}"
     yield (
         f"Benchmark by benchmark: {in_words(len(apart))} {many} {verb} separated (Holm){caveat}: "
         f"{capped(names)}."
@@ -270,9 +277,9 @@ def _rank(rank: RankStability, level: float) -> str:
     elif rank.p <= level:
         noise = "noise alone would rarely give so little agreement"
     elif rank.correlation < 0:
-        noise = "so the reversal is what noise gives"
+        noise = "noise alone reverses them that often"
     else:
-        noise = "so noise alone gives as little agreement"
+        noise = "noise alone gives as little agreement that often"
     if rank.median is not None:
         left_out = rank.first.removeprefix("all but ")
         return (
