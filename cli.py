@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
 from .live import commands as live_commands
 from .reports import commands as report_commands
-from .sim.options import Force, Json, Out, Quiet, Resamples, Seed, Strategies, Sweep, TracePath
-from .sim.provenance import command_line
+from .sim.options import (
+    Commands,
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Resamples,
+    Seed,
+    Strategies,
+    Sweep,
+    TracePath,
+)
 from .traces.errors import DfsimError
 from .traces.files import refuse_here
 
-
-class _Commands(TyperGroup):
-    """Results carry the command that made them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.with_resource(command_line(list(args)))
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
     name="dfsim",
-    cls=_Commands,
+    cls=Commands,
     help="Replay data strategies over captured GRPO rollouts, before spending GPUs on them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -139,7 +139,7 @@ def replay(
             if len(chosen) != 1:
                 raise DfsimError("--decisions writes one strategy's weights; name one strategy")
             watchers.append(stack.enter_context(writing_decisions(decisions, chosen[0].name)))
-        with _progress("replay", quiet) as tick:
+        with _progress("replay", quiet or json) as tick:
             result = run(
                 trace,
                 chosen,
@@ -154,7 +154,7 @@ def replay(
     if mixes:
         from .sim.mix_result import replay_mixers
 
-        with _progress("mixers", quiet) as tick:
+        with _progress("mixers", quiet or json) as tick:
             mixers = replay_mixers(trace, mixes, pool, clocks, tick)
     left_out = [f"{name} was left out: {reason}" for name, reason in skipped.items()]
     result = dataclasses.replace(result, notes=[*left_out, *result.notes])
@@ -204,7 +204,7 @@ def inspect(
     trace = open_trace(path)
     if prompts is not None:
         check_prompts(trace, prompts)
-    with _progress("inspect", quiet) as tick:
+    with _progress("inspect", quiet or json) as tick:
         found = census(trace, tick)
     if prompts is not None:
         write_prompts(found, prompts)
@@ -328,7 +328,7 @@ def import_(
         ),
     )
     config = {k: yaml_value(v, "--set") for k, v in assignments(set or [], "--set")}
-    with _progress("import", quiet) as tick:
+    with _progress("import", quiet or json) as tick:
         summary = import_trace(
             source,
             out,

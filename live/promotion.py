@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from ..sim.result import ReplayResult
 from ..strategies.base import Strategy
 from ..traces.errors import DfsimError
 from ..traces.files import check_new_folder, replacing_folder, sha256_of
-from ..traces.manifest import MANIFEST
+from ..traces.manifest import MANIFEST, is_foreign
 from ..traces.version import __version__
 from .delivery import OnEmpty, Rescale
 from .record import rebuild, strategy_record
@@ -27,8 +26,6 @@ from .scripts import RUNS, write_scripts
 
 PROMOTION = "promotion.json"
 VERSION = 1
-
-_FOREIGN = re.compile(r"\((trl|pass-rate)\)$")
 
 _DECIDING = ("advantage", "assemble", "batch", "ragged", "schema")
 _APPLYING = ("delivery", "rows")
@@ -167,7 +164,7 @@ def _estimates(result: ReplayResult, name: str) -> dict[str, Mapping[str, Any]]:
 
 def check_promotable(source: str, strategy: Strategy, folder: Path, force: bool) -> None:
     """Refuse what :func:`write_promotion_folder` would refuse, before the forecast is made."""
-    if _FOREIGN.search(source):
+    if is_foreign(source):
         raise DfsimError(
             f"the trace is an {source}, and live delivery is for verl only; for your own trainer "
             f"take the weights: dfsim replay TRACE --strategy {strategy.name} "

@@ -289,7 +289,7 @@ def _forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]:
     result = replay(trace, [strategy], loss_agg_mode=promotion.loss_agg_mode, resamples=2)
     observed = result.strategies[strategy.name].estimates
     wider = math.sqrt(1 + promotion.trace["steps"] / len(trace.manifest.steps))
-    same_size = _same_size(promotion, observed["num_groups"].mean)
+    same_size = _same_size(promotion, trace)
     for name, forecast in promotion.forecast.items():
         mean = forecast["mean"]
         low, high = (
@@ -305,9 +305,14 @@ def _forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]:
         yield Comparison(name, mean, low, high, seen, inside)
 
 
-def _same_size(promotion: Promotion, groups: float) -> bool:
+def _groups_a_step(trace: Trace) -> float:
+    return (trace.count("groups") or 0) / len(trace.manifest.steps)
+
+
+def _same_size(promotion: Promotion, trace: Trace) -> bool:
     """Whether the live run has as many groups a step as the forecast."""
-    return math.isclose(promotion.forecast["num_groups"]["mean"], groups, rel_tol=0.01)
+    forecast = promotion.forecast["num_groups"]["mean"]
+    return math.isclose(forecast, _groups_a_step(trace), rel_tol=0.01)
 
 
 def _forecast_notes(promotion: Promotion, trace: Trace) -> list[str]:
@@ -317,10 +322,9 @@ def _forecast_notes(promotion: Promotion, trace: Trace) -> list[str]:
         f"{promotion.trace['path']}; its interval is for a mean over {live} steps like those. The "
         "live run trains another policy, so a figure outside is news, not a fault.",
     ]
-    groups = (trace.count("groups") or 0) / live
-    if not _same_size(promotion, groups):
+    if not _same_size(promotion, trace):
         notes.append(
-            f"The live run has {groups:.4g} groups a step, the forecast "
+            f"The live run has {_groups_a_step(trace):.4g} groups a step, the forecast "
             f"{promotion.forecast['num_groups']['mean']:.4g}: effective_batch grows with them, so "
             "it is not called inside or outside."
         )

@@ -63,7 +63,7 @@ def compare(
 
         refuse_here(out)
         check_new_folder(out, COMPARE_JSON, force)
-    with progress("compare", quiet) as tick:
+    with progress("compare", quiet or json) as tick:
         result = run(
             paths,
             method=method,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..sim.seeds.cells import title
 from ..sim.seeds.result import CellResult, CompareResult
@@ -24,9 +25,9 @@ def write_compare_figures(result: CompareResult, folder: Path) -> list[Path]:
         result: of a comparison; cells without a comparison get none, nor those after the fortieth.
         folder: an existing folder.
     """
-    scale, margin = Scale(**result.settings["scale"]), result.settings["margin"]
+    scale = Scale(**result.settings["scale"])
     drawn = {
-        stem: partial(_differences, cell, scale, margin, result.settings["alpha"])
+        stem: partial(_differences, cell, scale, result.settings)
         for stem, cell in with_figures(result)
     }
     return save_figures(drawn, folder, "blue: separated after correction (Holm)")
@@ -38,8 +39,9 @@ def with_figures(result: CompareResult) -> list[tuple[str, CellResult]]:
     return [(f"differences_{number}", cell) for number, cell in enumerate(compared, start=1)]
 
 
-def _differences(cell: CellResult, scale: Scale, margin: float | None, alpha: float) -> Figure:
+def _differences(cell: CellResult, scale: Scale, settings: Mapping[str, Any]) -> Figure:
     """Overall differences, the best on top; separated ones in colour."""
+    margin, alpha = settings["margin"], settings["alpha"]
     heading = f"Difference from {label_of(str(cell.baseline))}, overall score"
     unit = scale.unit.strip() or "units of the score"
     figure, (ax,) = figure_of(heading, x=f"{unit}, {coverage(alpha)} interval over seeds")
@@ -57,9 +59,10 @@ def _differences(cell: CellResult, scale: Scale, margin: float | None, alpha: fl
     ax.set_yticks(range(len(rows)), [label_of(m.name) for m in rows])
     ax.grid(axis="y", visible=False)
     ax.grid(axis="x", color="#dddddd", linewidth=0.8)
+    taken = {**{k: ",".join(v) for k, v in settings["where"].items()}, **cell.name}
     grey = "" if margin is None else f" · grey band: ±{margin:g}, counts as none"
     ax.set_title(
-        f"{title(cell.name)} · {len(cell.seeds)} seeds{grey}",
+        f"{title(taken)} · {len(cell.seeds)} seeds{grey}",
         fontsize=10,
         loc="left",
         color="#555555",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..sim.seeds.cells import title
 from ..sim.seeds.result import CellResult, CompareResult
-from ..sim.seeds.verdict import Scale, summary
+from ..sim.seeds.verdict import Scale, p_text, summary
 from .compare_figures import with_figures
 from .compare_tables import (
     RANK_HEADINGS,
@@ -34,7 +36,8 @@ HELP = {
     "max-T": "Sign flips adjusted for all methods at once.",
     "wins": "Share of seed × benchmark pairs in which the method is above the baseline, ties one "
     "half.",
-    "verdict": "open: neither separated from the baseline nor shown to be alike.",
+    "verdict": "above or below: separated after correction (Holm; a star: if differences are "
+    "normal, which sign flips do not show). alike: shown to be within the margin. open: neither.",
     "correlation": "Spearman's, of the methods' means.",
     "P(so low)": "Chance of a correlation so low if all methods were alike: labels permuted within "
     "each seed.",
@@ -52,18 +55,66 @@ def compare_page(record: Mapping[str, Any]) -> Page:
     """
     result = CompareResult.from_dict(record)
     scale = Scale(**result.settings["scale"])
+    alone = len(result.cells) == 1
     figures = {id(cell): stem for stem, cell in with_figures(result)}
     return Page(
         title="What the finished runs show",
         lede=extent(result),
-        sentences=[Sentence("\n".join(c.sentences), summary(c)) for c in result.cells],
-        sections=[_section(cell, scale, figures.get(id(cell))) for cell in result.cells],
+        sentences=list(_sentences(result)),
+        sections=[
+            *([] if alone else [_overview(result)]),
+            *(_section(cell, scale, figures.get(id(cell)), alone) for cell in result.cells),
+        ],
         notes=[*result.notes, *meanings(result)],
         provenance=[*result.runs["files"].items(), *made_by(record)],
     )
 
 
-def _section(cell: CellResult, scale: Scale, stem: str | None) -> Section:
+def _sentences(result: CompareResult) -> Iterator[Sentence]:
+    """All that is said of one cell; of several, in how many something is separated, and what."""
+    if len(result.cells) == 1:
+        cell = result.cells[0]
+        yield Sentence("\n".join(cell.sentences), summary(cell))
+        return
+    found = [cell for cell in result.cells if _apart(cell)]
+    many = f"{len(found)} of" if found else "none of"
+    yield Sentence(
+        f"In {many} {len(result.cells)} cells a method is separated from the baseline after "
+        "correction inside its cell; cells are not corrected for each other."
+    )
+    for cell in found:
+        yield Sentence(cell.sentences[0], title(cell.name))
+
+
+def _apart(cell: CellResult) -> list[str]:
+    return [m.name for m in cell.methods if m.verdict in ("above", "below")]
+
+
+def _overview(result: CompareResult) -> Section:
+    """One row a cell."""
+    columns = [
+        Column("cell", kind="text"),
+        *(Column(name) for name in ("methods", "seeds")),
+        Column("baseline", kind="text"),
+        Column("separated", "Methods above or below the baseline after correction.", "text"),
+        Column("smallest Holm p", "Of the cell's methods; cells are not corrected for each other."),
+    ]
+    rows = []
+    for cell in result.cells:
+        p = min((m.overall.p_holm for m in cell.compared if m.overall), default=math.nan)
+        rows.append(
+            [
+                Cell(title(cell.name)),
+                *(Cell(str(n), n) for n in (len(cell.methods), len(cell.seeds))),
+                Cell(cell.baseline or "–"),
+                Cell(", ".join(_apart(cell)) or "none"),
+                Cell(p_text(p), p),
+            ]
+        )
+    return Section("All cells", tables=[Table("One row a cell", columns, rows)])
+
+
+def _section(cell: CellResult, scale: Scale, stem: str | None, alone: bool) -> Section:
     figures = []
     if stem is not None:
         names = ", ".join(m.name for m in cell.compared)
@@ -74,7 +125,9 @@ def _section(cell: CellResult, scale: Scale, stem: str | None) -> Section:
                 "Intervals are over seeds, each method by itself; a claim rests on Holm's p.",
             )
         )
-    return Section(summary(cell), cell.cautions, list(_tables(cell, scale)), figures)
+    said = cell.cautions if alone else [*cell.sentences, *cell.cautions]
+    heading = summary(cell) if alone else title(cell.name)
+    return Section(heading, said, list(_tables(cell, scale)), figures)
 
 
 def _tables(cell: CellResult, scale: Scale) -> Iterator[Table]:

@@ -63,7 +63,7 @@ def _front(screened: TraceScreen) -> Figure:
     axes[0].set_yticks(range(len(rows)), [label_of(r.name) for r in rows])
     axes[1].xaxis.set_major_formatter("{x:.0%}")
     axes[0].set_title(
-        "blue: worth a live run · orange: with care · grey: beaten, thin or no change",
+        "blue: on the front · orange: with care · grey: beaten, thin or no change",
         fontsize=10,
         loc="left",
         color="#555555",

@@ -13,15 +13,16 @@ from .origin import made_by
 from .replay_page import HELP
 from .screen_tables import (
     COLUMNS,
-    LABELS,
     agreement_sentence,
     difference_cell,
     difference_legend,
+    label_of_verdict,
 )
 from .tables import HEADINGS, lacking_lines, strategy_cells, trace_line
 
 _VERDICTS = (
-    "promote: worth a live run · care: on the front, but with a grave finding · beaten: another is "
+    "promote: worth a live run (front: on it, but too few steps for a claim) · care: on the front, "
+    "but with a grave finding · beaten: another is "
     "at least as good in everything · unclear: so it seems, but the steps do not tell them apart · "
     "thin: under half of the effective batch · no-op and no "
     "change: training would be as without it · same: another decides alike · no signal: nothing to "
@@ -41,7 +42,7 @@ def screen_page(record: Mapping[str, Any]) -> Page:
     labels = dict.fromkeys(t["trace"]["label"] for t in traces if t["trace"]["label"])
     notes = dict.fromkeys(note for t in traces for note in t["notes"] if note not in labels)
     return Page(
-        title="Which strategies are worth a live run",
+        title="What these strategies do to this data",
         lede=" · ".join(trace_line(ReplayResult.from_dict(t)) for t in traces),
         sentences=[
             *(s for t in traces for s in _sentences(t, len(traces) > 1)),
@@ -85,8 +86,10 @@ def _sections(trace: Mapping[str, Any], index: int, record: Mapping[str, Any]) -
                 "all pairs at once.",
             ),
         ],
-        findings=[found_of(r.name, r.result.diagnosis) for r in rows if r.result.diagnosis],
     )
+    findings = [found_of(r.name, r.result.diagnosis) for r in rows if r.result.diagnosis]
+    if findings:
+        yield Section(f"Findings on {trace['trace']['path']}", findings=findings)
 
 
 def _table(rows: Sequence[Screened], trace: Mapping[str, Any], record: Mapping[str, Any]) -> Table:
@@ -107,7 +110,7 @@ def _table(rows: Sequence[Screened], trace: Mapping[str, Any], record: Mapping[s
                 Cell(row.name),
                 *(Cell(shown[name], row.result.estimates[name].mean) for name in COLUMNS),
                 Cell(difference, row.difference["mean"]),
-                Cell(LABELS[row.verdict]),
+                Cell(label_of_verdict(row.verdict, compared["no_claim"])),
             ]
         )
     return Table(f"Sorted by {record['by']}", columns, cells)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Set
+from functools import partial
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ..sim.screen_result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
-from ..sim.shortlist import next_command
+from ..strategies.catalog import build
 from ..strategies.grammar import base_of
-from .tables import HEADINGS, lacking_lines, number, print_notes, strategy_cells, trace_line
+from .tables import (
+    HEADINGS,
+    NAME_WIDTH,
+    fitted,
+    lacking_lines,
+    number,
+    print_notes,
+    strategy_cells,
+    trace_line,
+)
 
 COLUMNS = (
     "effective_batch",
@@ -49,7 +62,7 @@ def print_screen(result: ScreenResult, out: Console) -> None:
         out.print()
     notes = [note for screened in result.traces for note in screened.replay.notes]
     print_notes(dict.fromkeys([*notes, *NOTES]), out)
-    command = _next(result)
+    command = next_command(result)
     if command:
         out.print()
         out.print(Text(f"Next: {command}"), soft_wrap=True)
@@ -58,24 +71,10 @@ def print_screen(result: ScreenResult, out: Console) -> None:
 def _print_trace(screened: TraceScreen, out: Console) -> None:
     out.print(Text(trace_line(screened.replay), style="dim"))
     out.print()
-    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-    table.add_column("\nstrategy", min_width=18, overflow="fold")
-    for name in COLUMNS:
-        table.add_column(HEADINGS[name], justify="right", no_wrap=True)
-    baseline = screened.baseline if len(screened.baseline) <= 14 else "baseline"
-    table.add_column(f"difference\nto {baseline}", justify="right", no_wrap=True)
-    table.add_column("\nverdict", no_wrap=True)
-    for row in screened.rows:
-        verdict = f"{MARKS.get(row.verdict, ' ')} {LABELS[row.verdict]}"
-        cells = dict(zip(HEADINGS, strategy_cells(row.result), strict=True))
-        base = base_of(row.name)
-        point = row.name[len(base) :]
-        name = f"{base}\n  {point}" if point else base
-        shown = (cells[column] for column in COLUMNS)
-        table.add_row(name, *shown, difference_cell(row, screened.baseline), verdict)
-    out.print(table)
-    out.print()
     found = screened.differences
+    spare = ("signal_scale", "trained_token_frac", "group_bias", "effective_batch_low")
+    out.print(fitted(partial(_table, screened), map(_name, screened.names), spare, out))
+    out.print()
     legend = difference_legend(screened.by, found.reason, found.comparisons)
     out.print(Text(legend, style="dim"))
     for heading, sentences in screened.shortlist:
@@ -88,6 +87,35 @@ def _print_trace(screened: TraceScreen, out: Console) -> None:
         out.print(Text("Can't run here", style="bold"))
         for line in lacking_lines(screened.cannot_run):
             out.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+def _table(screened: TraceScreen, without: Set[str]) -> Table:
+    found = screened.differences
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    table.add_column("\nstrategy", min_width=NAME_WIDTH, overflow="fold")
+    columns = [name for name in COLUMNS if name not in without]
+    for name in columns:
+        table.add_column(HEADINGS[name], justify="right", no_wrap=True)
+    baseline = screened.baseline if len(screened.baseline) <= 14 else "baseline"
+    table.add_column(f"difference\nto {baseline}", justify="right", no_wrap=True)
+    table.add_column("\nverdict", no_wrap=True)
+    for row in screened.rows:
+        verdict = f"{MARKS.get(row.verdict, ' ')} {label_of_verdict(row.verdict, found.reason)}"
+        cells = dict(zip(HEADINGS, strategy_cells(row.result), strict=True))
+        shown = (cells[column] for column in columns)
+        table.add_row(_name(row.name), *shown, difference_cell(row, screened.baseline), verdict)
+    return table
+
+
+def _name(name: str) -> str:
+    """A strategy, the point of its sweep on a line of its own."""
+    base = base_of(name)
+    return base if base == name else f"{base}\n  {name[len(base) :]}"
+
+
+def label_of_verdict(verdict: str, no_claim: str | None) -> str:
+    """A verdict in a word; where nothing may be claimed, the front is called that and no more."""
+    return "front" if verdict == "promote" and no_claim else LABELS[verdict]
 
 
 def difference_legend(by: str, reason: str | None, comparisons: int) -> str:
@@ -127,14 +155,24 @@ def agreement_sentence(pair: RankAgreement) -> str:
             "few to compare their orders."
         )
     return (
-        f"{one} and {other} order {pair.strategies} strategies alike with a rank correlation of "
+        f"{one} and {other} rank {pair.strategies} strategies with a correlation of "
         f"{pair.spearman:.2f} (Spearman; p {pair.p:.2g} of no relation at all, a low bar)."
     )
 
 
-def _next(result: ScreenResult) -> str | None:
+def next_command(result: ScreenResult) -> str | None:
+    """The command that takes the first strategy worth it further; ``None`` where none is."""
     first = result.traces[0]
     best = next((row for row in first.rows if row.verdict == "promote"), None)
-    if best is None:
+    if best is None or first.differences.reason:
         return None
-    return next_command(str(first.replay.trace["path"]), best, result.settings["tie_seed"])
+    name, params = base_of(best.name), best.result.params
+    default = build(name).params
+    tie_seed = result.settings["tie_seed"]
+    words = [str(first.replay.trace["path"]), "--strategy", name]
+    for key, value in params.items():
+        words += ["-p", f"{key}={value}"] if value != default[key] else []
+    words += ["--tie-seed", str(tie_seed)] if tie_seed else []
+    if first.foreign:  # no way into that trainer but a file of weights
+        return shlex.join(["dfsim", "replay", *words, "--decisions", "weights.parquet"])
+    return shlex.join(["dfsim", "promote", *words, "--out", "promotion"])

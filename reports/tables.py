@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from typing import Literal
 
 from rich.console import Console
@@ -50,6 +51,30 @@ HEADINGS = {
 """Estimator → heading of the column whose value it is, or starts with."""
 
 
+NAME_WIDTH = 12
+"""Columns that the names of strategies keep; longer ones fold."""
+
+
+def fitted(
+    build: Callable[[Set[str]], Table], names: Iterable[str], spare: Sequence[str], out: Console
+) -> Table:
+    """The table that fits the terminal: columns are left out in turn until it does.
+
+    Args:
+        build: makes the table without the given columns.
+        names: what stands in its first column, which may fold.
+        spare: columns to do without, the first to go first.
+        out: the terminal.
+    """
+    folds = max(0, max(map(len, names), default=0) - NAME_WIDTH)
+    wide = out.options.update(width=10_000)
+    for left_out in range(len(spare) + 1):
+        table = build(set(spare[:left_out]))
+        if out.measure(table, options=wide).maximum - folds <= out.width:
+            break
+    return table
+
+
 def trace_line(result: ReplayResult) -> str:
     """One line: what was replayed."""
     t = result.trace
@@ -80,15 +105,10 @@ def strategy_cells(strategy: StrategyResult) -> list[str]:
 def print_replay(result: ReplayResult, out: Console) -> None:
     """Print the table, the diagnoses, and the notes of a replay."""
     out.print(Text(trace_line(result), style="dim"))
-    table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
-    table.add_column("strategy", min_width=18, overflow="fold")
-    for name, heading in HEADINGS.items():
-        side: Literal["left", "right"] = "left" if name == "effective_batch_low" else "right"
-        table.add_column(heading, justify=side, no_wrap=True)
-    for name, strategy in result.strategies.items():
-        table.add_row(name, *strategy_cells(strategy))
     out.print()
-    out.print(table)
+    out.print(
+        fitted(partial(_strategies, result), result.strategies, ("signal_scale", "group_bias"), out)
+    )
     out.print()
     _print_sampling(result, out)
     for name, strategy in result.strategies.items():
@@ -96,6 +116,19 @@ def print_replay(result: ReplayResult, out: Console) -> None:
             print_findings(name, strategy.diagnosis, out)
     out.print()
     print_notes(result.notes, out)
+
+
+def _strategies(result: ReplayResult, without: Set[str]) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="bold", pad_edge=False)
+    table.add_column("strategy", min_width=NAME_WIDTH, overflow="fold")
+    shown = [name for name in HEADINGS if name not in without]
+    for name in shown:
+        side: Literal["left", "right"] = "left" if name == "effective_batch_low" else "right"
+        table.add_column(HEADINGS[name], justify=side, no_wrap=True)
+    for name, strategy in result.strategies.items():
+        cells = dict(zip(HEADINGS, strategy_cells(strategy), strict=True))
+        table.add_row(name, *(cells[column] for column in shown))
+    return table
 
 
 def print_findings(name: str, diagnosis: Sequence[Diagnosis], out: Console) -> None:

@@ -19,9 +19,26 @@ def cost_of(estimates: Estimates) -> str:
     return "trained_token_frac" if known else "kept_frac"
 
 
-def beaten_by(
-    low_K: Float, high_K: Float, cost_K: Float, bias_K: Float, eligible_K: Bool
-) -> list[int | None]:
+def scores(low_K: Float, high_K: Float, cost_K: Float, bias_K: Float) -> Float:
+    """What the front compares (4, K), more being better, in units of the smallest difference.
+
+    Args:
+        low_K: lower end of the effective batch.
+        high_K: its upper end.
+        cost_K: trained share of the tokens, or kept share of the responses.
+        bias_K: group bias; NaN where nothing trains.
+    """
+    return np.array(
+        [
+            np.log(np.maximum(low_K, _TINY)) / BATCH_STEP,
+            np.log(np.maximum(high_K, _TINY)) / BATCH_STEP,
+            -cost_K / SHARE_STEP,
+            -bias_K / BIAS_STEP,
+        ]
+    )
+
+
+def beaten_by(score_4K: Float, eligible_K: Bool) -> list[int | None]:
     """For each strategy (K) another that beats it, or ``None`` where it is on the front.
 
     One beats another when it has no less effective batch at either end of the bracket, trains no
@@ -33,24 +50,13 @@ def beaten_by(
     beats nor is beaten.
 
     Args:
-        low_K: lower end of the effective batch.
-        high_K: its upper end.
-        cost_K: trained share of the tokens, or kept share of the responses.
-        bias_K: group bias; NaN where nothing trains.
+        score_4K: of :func:`scores`.
         eligible_K: strategies that may beat others.
     """
-    score_4K = np.array(
-        [
-            np.log(np.maximum(low_K, _TINY)) / BATCH_STEP,
-            np.log(np.maximum(high_K, _TINY)) / BATCH_STEP,
-            -cost_K / SHARE_STEP,
-            -bias_K / BIAS_STEP,
-        ]
-    )
     found: list[int | None] = []
-    for k in range(len(low_K)):
+    for k in range(score_4K.shape[1]):
         gain_4K = score_4K - score_4K[:, k : k + 1]
         beats_K = (gain_4K.min(axis=0) >= -1) & (gain_4K.max(axis=0) > 1)
         winners = np.flatnonzero(beats_K & (gain_4K.sum(axis=0) > 0) & eligible_K)
-        found.append(int(winners[np.argmax(low_K[winners])]) if len(winners) else None)
+        found.append(int(winners[np.argmax(score_4K[0, winners])]) if len(winners) else None)
     return found

@@ -1,11 +1,16 @@
-"""Options that commands of every panel share."""
+"""What commands of every panel share: options, and how a wrong call is answered."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+from .provenance import command_line
 
 TracePath = Annotated[Path, typer.Argument(help="A trace, or a folder with one below it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -22,3 +27,38 @@ Sweep = Annotated[
 ]
 Resamples = Annotated[int, typer.Option(help="Bootstrap resamples.")]
 Seed = Annotated[int, typer.Option(help="Seed of the resampling.")]
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+
+
+class Commands(TyperGroup):
+    """Commands whose results carry the call that made them, and whose mistakes are one line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note the call, then read it."""
+        ctx.with_resource(command_line(list(args)))
+        return super().parse_args(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run; a mistake in the call itself is one line, too."""
+        call = (args, prog_name, complete_var, False, windows_expand_args)
+        if not standalone_mode:
+            return super().main(*call, **extra)
+        try:
+            code = super().main(*call, **extra)
+        except _USAGE_ERROR as error:
+            place = error.ctx.command_path if error.ctx else "dfsim"
+            said = " ".join(error.format_message().split())
+            typer.echo(f"dfsim: {said.rstrip('.')}; see {place} --help", err=True)
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            sys.exit(130)
+        sys.exit(code if isinstance(code, int) else 0)

@@ -12,12 +12,13 @@ from scipy import stats
 from ..strategies.base import Strategy
 from ..strategies.catalog import build
 from ..traces.errors import DfsimError, TraceError, nearest
+from ..traces.manifest import is_foreign
 from ..traces.ragged import Float, round_significant
 from .agreement import Agreement
 from .choice import choose, gap_of
 from .estimators.evenness import PHI
 from .estimators.step import BASELINE
-from .front import beaten_by, cost_of
+from .front import beaten_by, cost_of, scores
 from .replay import replay
 from .result import ReplayResult
 from .screen_result import RankAgreement, Screened, ScreenResult, TraceScreen
@@ -45,7 +46,6 @@ DIRECTIONS = {
     "group_bias": -1,
     "one_sided_frac": -1,
     "trained_token_frac": -1,
-    "wasted_token_frac": -1,
     "weight_max": -1,
 }
 
@@ -82,6 +82,8 @@ def screen(
         DfsimError: an unknown estimator, baseline or setting.
     """
     listed = list(traces) if isinstance(traces, Sequence) else [traces]
+    if not listed:
+        raise DfsimError("no trace is named; give one, or several of different runs")
     if by not in DIRECTIONS:
         have = ", ".join(DIRECTIONS)
         raise DfsimError(f"--by {by} orders nothing{nearest(by, DIRECTIONS)}; it takes: {have}")
@@ -113,7 +115,8 @@ def screen(
             progress=_shifted(progress, done, sum(lengths)),
             on_decision=agreement.add,
         )
-        found.append(_screened(result, runnable, reasons, agreement, by, baseline))
+        foreign = is_foreign(trace.manifest.source)
+        found.append(_screened(result, runnable, reasons, foreign, agreement, by, baseline))
     return ScreenResult(
         by=by,
         baseline=baseline,
@@ -152,6 +155,7 @@ def _screened(
     result: ReplayResult,
     strategies: Sequence[Strategy],
     reasons: dict[str, str],
+    foreign: bool,
     agreement: Agreement,
     by: str,
     baseline: str,
@@ -166,11 +170,11 @@ def _screened(
     lost = {p for c in choices if c.chosen is not None for p in c.points if p != c.chosen}
     cost = cost_of(result.strategies[BASELINE].estimates)
     criteria = {**_BATCH, cost: -1, "group_bias": -1}
-    low, high, costs, bias = (
-        np.array([s.estimates[n].mean for s in result.strategies.values()]) for n in criteria
+    score_4K = scores(
+        *(np.array([s.estimates[n].mean for s in result.strategies.values()]) for n in criteria)
     )
     eligible = np.array([name not in lost or name == baseline for name in names])
-    beaten = beaten_by(low, high, costs, bias, eligible)
+    beaten = beaten_by(score_4K, eligible)
     told = {n: compare_series(step_values(result, n)) for n in criteria}
     value_K = np.array([s.estimates[by].mean for s in result.strategies.values()])
     order = np.argsort(np.where(np.isfinite(value_K), -sign * value_K, np.inf), kind="stable")
@@ -182,8 +186,8 @@ def _screened(
             beaten_by=None if beaten[k] is None else names[beaten[k]],
             told_apart=any(
                 found.claimed(winner, k, ALPHA / len(criteria)) == criteria[n]
-                for n, found in told.items()
-                if (winner := beaten[k]) is not None
+                for c, (n, found) in enumerate(told.items())
+                if (winner := beaten[k]) is not None and score_4K[c, winner] > score_4K[c, k] + 1
             ),
             difference=_difference(differences, k, base, names),
         )
@@ -197,6 +201,7 @@ def _screened(
         names=names,
         choices=choices,
         cannot_run=reasons,
+        foreign=foreign,
         shortlist=sentences(judged, differences, choices, by, baseline),
         by=by,
         baseline=baseline,

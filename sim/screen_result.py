@@ -95,6 +95,7 @@ class TraceScreen:
         names: strategies in the order of the replay, ``none`` first.
         choices: sweeps, chosen on the first half and judged on the second.
         cannot_run: strategy → reason.
+        foreign: whether another trainer than verl made it, so that nothing of it can be promoted.
         shortlist: headings and their sentences, most useful first.
         by: the estimator that orders.
         baseline: the strategy that differences are taken to.
@@ -106,6 +107,7 @@ class TraceScreen:
     names: Sequence[str]
     choices: Sequence[Choice]
     cannot_run: Mapping[str, str]
+    foreign: bool
     shortlist: Sequence[tuple[str, Sequence[str]]]
     by: str
     baseline: str
@@ -120,6 +122,7 @@ class TraceScreen:
                 "steps": found.steps,
                 "comparisons": found.comparisons,
                 "degrees_of_freedom": found.freedom,
+                "related": plain(found.related),
                 "no_claim": found.reason,
             },
             "choices": [

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from shlex import quote
 
 import numpy as np
 
-from ..strategies.catalog import build
-from ..strategies.grammar import base_of
 from ..traces.ragged import Float
 from .choice import Choice
 from .diagnosis import live_groups
-from .front import SHARE_STEP, cost_of
+from .front import BATCH_STEP, BIAS_STEP, SHARE_STEP, cost_of
 from .screen_result import Screened
-from .step_tests import ALPHA, Differences
+from .step_tests import ALPHA, MOST_RELATED, Differences
 
 CARE = ("one_sided", "biased_groups", "domain_starved", "kl_dominates", "empty_step")
 
@@ -66,7 +63,16 @@ def judge(
         choice = next((c for c in choices if row.name in c.points), None)
         verdict, sentence = _verdict(row, by_name, twin, choice, by, baseline)
         judged.append(replace(row, verdict=verdict, sentence=sentence))
-    return judged
+    return [_warned(row, judged) for row in judged]
+
+
+def _warned(row: Screened, rows: Sequence[Screened]) -> Screened:
+    """A row whose advice names a strategy that this screen itself advises against says so."""
+    for other in rows:
+        if f" {other.name} re-normalises" in row.sentence and other.verdict in ("thin", "beaten"):
+            word = "too thin" if other.verdict == "thin" else "beaten"
+            return replace(row, sentence=f"{row.sentence} ({other.name} itself is {word} here.)")
+    return row
 
 
 def _verdict(
@@ -79,6 +85,9 @@ def _verdict(
 ) -> tuple[str, str]:
     found = {d.name: d for d in row.result.diagnosis}
     cost = cost_of(rows["none"].result.estimates)
+    silent = _lacking(row.name, rows["none"])
+    if silent:
+        return "no_signal", silent
     no_op = found.get("no_op")
     if twin not in (None, "none"):
         return "same", f"{row.name} decides every response as {twin} does."
@@ -88,7 +97,7 @@ def _verdict(
         return "no_op", f"{row.name} decides every response as {twin} does."
     if "splits_nothing" in found:
         return "splits_nothing", found["splits_nothing"].message
-    lacking = _lacking(row, rows["none"])
+    lacking = _lacking(row.name, row)
     if lacking:
         return "no_signal", lacking
     if "thin_batch" in found:
@@ -98,30 +107,43 @@ def _verdict(
     if row.beaten_by is not None:
         verdict = "beaten" if row.told_apart else "unclear"
         return verdict, _beaten(row, rows[row.beaten_by], cost)
-    grave = [found[name] for name in CARE if name in found]
+    grave = [found[name].message for name in CARE if name in found]
+    if _upper_end_alone(row, rows[baseline], cost):
+        grave.insert(
+            0,
+            f"Only the upper end of its bracket speaks for it: it trains as much as {baseline}, "
+            "and leaves groups no more balanced.",
+        )
     gain = _gain(row, rows[baseline], cost)
     if no_op is not None:
         gain += f" {no_op.message}"
     if grave:
-        return "care", " ".join([gain, *(f.message for f in grave)])
+        return "care", " ".join([gain, *grave])
     scale = row.result.estimates["signal_scale"].mean
     if "scale_shift" in found:
         gain += f" It scales the gradient by {scale:.2f}: match learning rates under SGD."
     return "promote", gain
 
 
-def _lacking(row: Screened, none: Screened) -> str | None:
-    """Why a strategy's effective batch says nothing, or ``None``."""
-    for one in (none, row):
-        found = one.result.estimates["effective_batch"]
-        if not np.isfinite(found.mean):
-            why = found.reason or "no step allows it"
-            return f"{row.name}: no effective batch of {one.name} can be estimated: {why}."
-    if none.result.estimates["effective_batch"].mean == 0:
-        return (
-            f"{row.name}: no logged group has rewards that differ, so there is no signal to weigh."
-        )
+def _lacking(name: str, row: Screened) -> str | None:
+    """Why the effective batch of ``row`` leaves nothing to say of a strategy, or ``None``."""
+    found = row.result.estimates["effective_batch"]
+    if not np.isfinite(found.mean):
+        why = found.reason or "no step allows it"
+        return f"{name}: no effective batch of {row.name} can be estimated: {why}."
+    if row.name == "none" and found.mean == 0:
+        return f"{name}: no logged group has rewards that differ, so there is no signal to weigh."
     return None
+
+
+def _upper_end_alone(row: Screened, baseline: Screened, cost: str) -> bool:
+    """Whether a strategy gains nothing on the baseline but at its bracket's upper end."""
+    low, base = (_mean(r, "effective_batch_low") for r in (row, baseline))
+    return (
+        low <= base * (1 + BATCH_STEP)
+        and _mean(row, cost) >= _mean(baseline, cost) - SHARE_STEP
+        and _mean(row, "group_bias") >= _mean(baseline, "group_bias") - BIAS_STEP
+    )
 
 
 def _bracket(row: Screened) -> str:
@@ -223,8 +245,7 @@ def _differences(rows: Sequence[Screened], found: Differences, by: str, baseline
     parts = [f"{label} {baseline}: {', '.join(names)}" for label, names in told.items() if names]
     said = "; ".join(parts) if parts else "no strategy differs anywhere"
     text = [
-        f"{by}, {said} (Holm over {found.comparisons} pairs at {ALPHA:.0%}; {found.steps} steps, "
-        "whose correlation is allowed for)."
+        f"{by}, {said} (Holm over {found.comparisons} pairs at {ALPHA:.0%}; {_related(found)})."
     ]
     if by == "effective_batch_low" and baseline == "none":
         text.append(
@@ -233,6 +254,19 @@ def _differences(rows: Sequence[Screened], found: Differences, by: str, baseline
         )
     leader = _leader(rows, by)
     return [*text, leader] if leader else text
+
+
+def _related(found: Differences) -> str:
+    if not np.isfinite(found.related):
+        return f"{found.steps} steps"
+    allowed = (
+        "which is allowed for"
+        if found.related <= MOST_RELATED
+        else "too much for so few: take claims as hints"
+    )
+    return (
+        f"{found.steps} steps, correlated up to {found.related:.2f} from one to the next, {allowed}"
+    )
 
 
 def _leader(rows: Sequence[Screened], by: str) -> str | None:
@@ -247,13 +281,3 @@ def _leader(rows: Sequence[Screened], by: str) -> str | None:
     if not near:
         return f"{text}, and is told apart from every other."
     return f"{text}, but is not told apart from {', '.join(near)}."
-
-
-def next_command(trace: str, row: Screened, tie_seed: int = 0) -> str:
-    """The command that takes a strategy into verl."""
-    name = base_of(row.name)
-    default = build(name).params
-    given = [f"{k}={v}" for k, v in row.result.params.items() if v != default[k]]
-    params = "".join(f" -p {quote(item)}" for item in given)
-    params += f" --tie-seed {tie_seed}" if tie_seed else ""
-    return f"dfsim promote {quote(trace)} --strategy {quote(name)}{params} --out promotion"

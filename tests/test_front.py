@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfsim.sim.front import beaten_by
+from dfsim.sim.front import beaten_by, scores
 
 NAN = math.nan
 
@@ -18,7 +18,7 @@ def front(rows, eligible=None):
     """Rows of (low, high, tokens, bias)."""
     columns = np.array(rows, dtype=float).reshape(-1, 4).T
     allowed = np.ones(columns.shape[1], dtype=bool) if eligible is None else np.array(eligible)
-    return beaten_by(*columns, allowed)
+    return beaten_by(scores(*columns), allowed)
 
 
 # Slow

@@ -267,7 +267,7 @@ def test_rank_agreement_is_spearman_s_with_an_exact_p(tmp_path, own):
     assert (pair["strategies"], pair["spearman"]) == (3, pytest.approx(1))
     assert pair["p"] == pytest.approx(1 / 3)
     text = words(printed("screen", *args, *QUICK))
-    assert "order 3 strategies alike with a rank correlation of 1.00" in text
+    assert "rank 3 strategies with a correlation of 1.00" in text
 
 
 def test_rank_agreement_against_scipy(tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,9 +73,12 @@ def check_new_folder(target: Path, marker: str, force: bool) -> None:
     Raises:
         DfsimError: it exists and ``force`` is off, or it holds files but not ``marker``.
     """
-    if target.is_dir() and not any(target.iterdir()):
-        return
+    if target.exists() and not target.is_dir():
+        raise DfsimError(f"{target} is no folder; choose another --out")
     if not target.exists():
+        _check_writable(target)
+        return
+    if not any(target.iterdir()):
         return
     if not force:
         raise DfsimError(f"{target} exists; choose another --out, or add --force to replace it")
@@ -83,6 +87,18 @@ def check_new_folder(target: Path, marker: str, force: bool) -> None:
             f"{target} holds no {marker} of dfsim's, so --force will not replace it; choose "
             "another --out"
         )
+
+
+def _check_writable(target: Path) -> None:
+    """Refuse a folder that can't be created, before anything is computed for it."""
+    place = next(p for p in Path(os.path.abspath(target)).parents if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".dfsim-", dir=place):
+            pass
+    except OSError as error:
+        raise DfsimError(
+            f"{target} can't be created in {place} ({error.strerror}); choose another --out"
+        ) from None
 
 
 def _is_ours(marker: Path) -> bool:

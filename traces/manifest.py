@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,12 @@ from .schema import TRACE_VERSION
 
 MANIFEST = "manifest.json"
 _BLANK = "0" * 64
+_FOREIGN = re.compile(r"\((trl|pass-rate)\)$")
+
+
+def is_foreign(source: str) -> bool:
+    """Whether a manifest's source names another trainer than verl."""
+    return _FOREIGN.search(source) is not None
 
 
 @dataclass(frozen=True)

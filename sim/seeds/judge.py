@@ -126,7 +126,7 @@ def _against(
     labels_FM = [(n, m) for n in names for m in cell.metrics]
     step_K = np.repeat(steps_of(overall_SK.reshape(-1, 1)), methods)
     step_M = steps_of(cell.score_SKM.reshape(-1, len(cell.metrics)))
-    tests = Tests(by, rng)
+    tests = Families(by, rng)
     overall = tests.family(labels, d_SK, boot.mean_2F[:, :methods], step_K)
     each = tests.family(
         labels_FM, d_SF[:, methods:], boot.mean_2F[:, methods:], np.tile(step_M, methods)
@@ -156,7 +156,7 @@ def _against(
 
 
 @dataclass(frozen=True)
-class Tests:
+class Families:
     """Tests of families of differences."""
 
     by: Standard
