@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import os
 import sys
@@ -102,9 +104,6 @@ def replay(
     quiet: Quiet = False,
 ) -> None:
     """Say what strategies would have done to the updates of a captured run."""
-    import contextlib
-    import dataclasses
-
     from .sim.mixing import Candidates, clocks_of
     from .sim.replay import OnDecision, each_of
     from .sim.replay import replay as run
@@ -353,15 +352,20 @@ def compact(
     path: TracePath,
     out: Annotated[Path, typer.Option(help="The trace folder to create.")],
     force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Copy a trace into few files: the same content and fingerprint, faster to read."""
+    from .sim.result import dump_json
     from .traces.compact import compact as run
     from .traces.store import open_trace
 
     refuse_here(out)
     trace = open_trace(path)
-    files = run(trace, out, force=force)
-    typer.echo(f"{out}: {len(trace.manifest.steps)} steps in {files} files")
+    with _progress("compact", quiet or json) as tick:
+        files = run(trace, out, force=force, progress=tick)
+    record = {"trace": str(out), "steps": len(trace.manifest.steps), "files": files}
+    typer.echo(dump_json(record) if json else f"{out}: {record['steps']} steps in {files} files")
 
 
 for _panel, _functions in (("Live", live_commands.COMMANDS), *report_commands.PANELS.items()):

@@ -366,3 +366,25 @@ def test_an_interrupt_leaves_nothing_and_says_130(tmp_path):
     assert stdout == ""
     assert stderr.strip() == "dfsim: interrupted; nothing partial was left behind"
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "call", [["screen"], ["scren"], ["replay", "TRACE", "--resamples", "x"], ["compare", "--nope"]]
+)
+def test_a_wrong_call_is_one_line_that_names_the_help(small, call):
+    line = refused(*(small if word == "TRACE" else word for word in call))
+    assert "see dfsim" in line
+    assert line.endswith("--help")
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(small, tmp_path):
+    file = tmp_path / "file.txt"
+    file.write_text("mine")
+    line = refused("replay", small, "-s", "dapo", "--out", file / "out", *QUICK)
+    assert "can't be created in" in line
+    assert {p.name for p in tmp_path.iterdir()} == {"small", "file.txt"}
+
+
+def test_compact_says_what_it_wrote_as_json(small, tmp_path):
+    record = json.loads(printed("compact", small, "--out", tmp_path / "few", "--json"))
+    assert record == {"trace": str(tmp_path / "few"), "steps": 2, "files": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 
@@ -9,13 +10,16 @@ import polars as pl
 import pytest
 from conftest import ROOT
 from made import solved_trace
+from rich.console import Console
 from said import printed, refused
 from screens import EVEN, QUICK, named, screened, strict_json, two_sizes, words
 from screens import even as even
 from screens import own as own
 
 import dfsim
+from dfsim.reports.screen_tables import print_screen
 from dfsim.traces.errors import DfsimError
+from dfsim.traces.store import open_trace
 
 
 @pytest.fixture
@@ -185,3 +189,18 @@ def test_the_bundled_trace_reads_as_advice():
     assert "which trains better, only live runs say" in shown
     assert "dapo drops only responses whose advantage is 0" in shown
     assert "nan" not in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_names_and_verdicts_are_whole_at_any_width(width):
+    result = dfsim.screen(
+        open_trace(ROOT / "traces"), ["maxvar", "gfpo@paper", "diffband"], resamples=2
+    )
+    out = Console(width=width, file=io.StringIO(), color_system=None)
+    print_screen(result, out)
+    lines = out.file.getvalue().splitlines()
+    assert max(map(len, lines[:-1])) <= width  # the last is a command to copy
+    for name, verdict in (("maxvar", "care"), ("gfpo@paper", "thin"), ("diffband", "no-op")):
+        row = next(line for line in lines if line.startswith(f"{name} "))
+        assert row.split()[-1] == verdict
+        assert "…" not in row

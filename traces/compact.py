@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,13 @@ MAX_ROWS = 250_000
 MAX_TOKENS = 4_000_000
 
 
-def compact(trace: Trace, out: Path, *, force: bool = False) -> int:
+def compact(
+    trace: Trace,
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
     """Write a copy of a trace whose steps share files.
 
     A file holds up to 250,000 responses, and where token lists are stored up to 4 million tokens,
@@ -26,6 +33,7 @@ def compact(trace: Trace, out: Path, *, force: bool = False) -> int:
         trace: the trace; it is left as it is, unless ``out`` is its folder and ``force`` is on.
         out: folder of the copy.
         force: replace an existing trace.
+        progress: called with (steps done, steps in all).
 
     Returns:
         The number of files.
@@ -38,7 +46,7 @@ def compact(trace: Trace, out: Path, *, force: bool = False) -> int:
         lists = not set(TOKEN_COLUMNS).isdisjoint(trace.columns)
         pending: list[pl.DataFrame] = []
         rows = tokens = 0
-        for entry, frame in trace.frames(trace.columns):
+        for done, (entry, frame) in enumerate(trace.frames(trace.columns), start=1):
             rows += entry.responses
             tokens += (entry.tokens or 0) if lists else 0
             if pending and (rows > MAX_ROWS or tokens > MAX_TOKENS):
@@ -46,6 +54,8 @@ def compact(trace: Trace, out: Path, *, force: bool = False) -> int:
                 pending, rows = [], entry.responses
                 tokens = (entry.tokens or 0) if lists else 0
             pending.append(frame)
+            if progress is not None:
+                progress(done, len(trace.manifest.steps))
         writer.write_steps(pending)
         writer.publish()
         if writer.manifest.fingerprint != trace.manifest.fingerprint:
