@@ -12,7 +12,7 @@ from ..strategies.base import Decision, Scores
 from ..strategies.mix.base import DomainStep, domain_step
 from ..strategies.mix.presets import Mix
 from ..traces.batch import RolloutBatch
-from ..traces.ragged import Bool, Float, Int, segment_sum
+from ..traces.ragged import Bool, Float, Int, ratio, segment_sum
 from .replay import Progress, columns_for
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class GroupTable:
         responses = total(self.responses_M)
 
         def mean(values: Any) -> Float:
-            nan = np.full(domains, np.nan)
-            return np.divide(total(values), responses, out=nan, where=responses > 0)
+            return ratio(total(values), responses)
 
         return DomainStep(
             step, mean(self.reward_M), mean(self.advantage_M), responses.astype(np.int64)

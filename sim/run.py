@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..strategies.base import Strategy
-from ..traces.ragged import AnyArray, Float
+from ..traces.ragged import AnyArray, Float, ratio
 from .diagnosis import RunFacts, diagnose, facts_table, step_facts
 from .estimators.base import MISSING, SIGNAL, Estimator
 from .estimators.step import BASELINE, StepSums
@@ -173,7 +173,7 @@ class RunSums:
         finite = np.where(known, series, 0.0)
         total = np.tensordot(weights, finite, axes=1)
         count = np.tensordot(weights, known.astype(np.float64), axes=1)
-        means = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+        means = ratio(total, count)
         for index, estimator in enumerate(self.estimators):
             if estimator.run == "cv":
                 means[:, index] = variation(series[:, index], weights)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..traces.ragged import AnyArray, Float
+from ..traces.ragged import AnyArray, Float, ratio
 
 LEVEL = 0.95
 MIN_FUTURE_STEPS = 12
@@ -73,13 +73,13 @@ class Mean:
 
     def mean(self) -> Float:
         """Mean; NaN where no step has a value."""
-        return _divide(self.total, self.count)
+        return ratio(self.total, self.count)
 
 
 def mean_of(series: Float) -> Float:
     """Mean over the steps (S, …), NaN steps left out."""
     known = np.isfinite(series)
-    return _divide(np.where(known, series, 0.0).sum(axis=0), known.sum(axis=0))
+    return ratio(np.where(known, series, 0.0).sum(axis=0), known.sum(axis=0))
 
 
 def variation(values: Float, weights: Float) -> Float:
@@ -91,14 +91,9 @@ def variation(values: Float, weights: Float) -> Float:
     """
     known = np.isfinite(values)
     count = np.tensordot(weights, known.astype(np.float64), axes=1)
-    centre = _divide(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
+    centre = ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
     away = np.where(known, values - centre, 0.0)  # else equal values would differ by rounding
-    off = _divide(np.tensordot(weights, away, axes=1), count)
+    off = ratio(np.tensordot(weights, away, axes=1), count)
     spread = np.tensordot(weights, away * away, axes=1) - count * off * off
-    std = np.sqrt(_divide(np.maximum(spread, 0.0), np.maximum(count - 1, 0.0)))
-    return _divide(std, centre + off)
-
-
-def _divide(top: Any, bottom: Any) -> Float:
-    shape = np.broadcast_shapes(np.shape(top), np.shape(bottom))
-    return np.divide(top, bottom, out=np.full(shape, np.nan), where=np.asarray(bottom) > 0)
+    std = np.sqrt(ratio(np.maximum(spread, 0.0), np.maximum(count - 1, 0.0)))
+    return ratio(std, centre + off)

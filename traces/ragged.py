@@ -14,6 +14,13 @@ Bool = NDArray[np.bool_]
 AnyArray = NDArray[Any]
 
 
+def ratio(top: Any, bottom: Any) -> Float:
+    """Elementwise top / bottom, NaN where bottom is not positive."""
+    top, bottom = np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)
+    shape = np.broadcast_shapes(top.shape, bottom.shape)
+    return np.divide(top, bottom, out=np.full(shape, np.nan), where=bottom > 0)
+
+
 def offsets_of(lengths: AnyArray) -> Int:
     """Offsets (S+1) of segments with the given lengths (S)."""
     out = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -53,7 +60,7 @@ def segment_mean(values: AnyArray, offsets: Int) -> Float:
     """Mean of each segment; NaN for an empty one."""
     sizes = np.diff(offsets)
     sums = segment_sum(values.astype(np.float64, copy=False), offsets)
-    return np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
+    return ratio(sums, sizes)
 
 
 @dataclass(frozen=True, eq=False)

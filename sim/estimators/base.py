@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 from ..terms import Weighted
 
 Needs = Literal["lengths", "log_probs", "loss_scale_factor"]
@@ -75,13 +75,6 @@ class Estimator:
     run: Literal["mean", "pooled", "cv"] = "mean"
     interval: str = ""
     domain_parts: tuple[Part, ...] | None = None
-
-
-def ratio(top: Any, bottom: Any) -> Float:
-    """top/bottom, NaN where bottom is not positive."""
-    top, bottom = np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)
-    shape = np.broadcast_shapes(top.shape, bottom.shape)
-    return np.divide(top, bottom, out=np.full(shape, np.nan), where=bottom > 0)
 
 
 def kish(total: Any, squares: Any) -> Float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 from ..terms import Weighted
-from .base import LOSS, SIGNAL, SIGNAL_GROUPS, Estimator, Part, ratio
+from .base import LOSS, SIGNAL, SIGNAL_GROUPS, Estimator, Part
 
 
 def _bias(w: Weighted) -> Float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 from ..terms import Weighted
-from .base import GROUPS, LENGTHS, LIVE, RESPONSES, SIGNAL_GROUPS, TOKENS, Estimator, Part, ratio
+from .base import GROUPS, LENGTHS, LIVE, RESPONSES, SIGNAL_GROUPS, TOKENS, Estimator, Part
 
 
 def _kept_group(w: Weighted) -> Float:

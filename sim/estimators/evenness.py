@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 from ..terms import Weighted
-from .base import LIVE, LOSS, SIGNAL, SIGNAL_NONE, Estimator, Part, kish, ratio
+from .base import LIVE, LOSS, SIGNAL, SIGNAL_NONE, Estimator, Part, kish
 
 PHI = 0.25
 """Weight of the response part of the noise; fitted on a tiny model, not identifiable from logs."""

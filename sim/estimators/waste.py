@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 from ..aggregation import updates_per_step
 from ..terms import Weighted
-from .base import GROUPS, LENGTHS, TOKENS, Estimator, Part, ratio
+from .base import GROUPS, LENGTHS, TOKENS, Estimator, Part
 from .counts import KEPT_GROUPS
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 from ..terms import Weighted
-from .base import LENGTHS, RESPONSES, TOKENS, Estimator, Part, kish, ratio
+from .base import LENGTHS, RESPONSES, TOKENS, Estimator, Part, kish
 
 WEIGHT = Part(lambda w: w.group_sum(w.weight_KN))
 WEIGHT_SQ = Part(lambda w: w.group_sum(np.square(w.weight_KN)))

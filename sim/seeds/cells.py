@@ -12,6 +12,7 @@ import polars as pl
 from ...traces.errors import DfsimError
 from ...traces.ragged import Float
 from ...traces.runs import RUN, label
+from ..uncertainty import mean_of
 from .columns import Roles
 
 Row = Mapping[str, object]
@@ -174,9 +175,7 @@ def _reference(name: Mapping[str, str], shown: Sequence[Row], roles: Roles) -> F
     if not own:
         return None
     score_RM = np.array([_scores(r, roles) for r in own])
-    count_M = np.isfinite(score_RM).sum(axis=0)
-    total_M = np.nansum(score_RM, axis=0)
-    return np.divide(total_M, count_M, out=np.full(len(count_M), np.nan), where=count_M > 0)
+    return mean_of(score_RM)
 
 
 def _missing(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...traces.ragged import Float
+from ..uncertainty import mean_of
 from .cells import Cell, capped
 from .overall import Overall, overall_weights, rank_pairs
 from .paired import adjusted, equivalence_p, paired_t, sign_flips, steps_of
@@ -89,16 +90,8 @@ def _weighted(score_SKM: Float, weight_M: Float) -> Float:
     return np.asarray(score_SKM[..., used_M] @ weight_M[used_M])
 
 
-def _mean0(values: Float) -> Float:
-    """Mean over seeds that have a value."""
-    known = np.isfinite(values)
-    count = known.sum(axis=0)
-    total = np.where(known, values, 0.0).sum(axis=0)
-    return np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
-
-
 def _methods(cell: Cell, overall_SK: Float) -> list[MethodResult]:
-    mean_KM, mean_K = _mean0(cell.score_SKM), _mean0(overall_SK)
+    mean_KM, mean_K = mean_of(cell.score_SKM), mean_of(overall_SK)
     return [
         MethodResult(
             name,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 
 EXACT_SEEDS = 13
 FLIPS = 9_999
@@ -68,9 +68,9 @@ def paired_t(d_SF: Float, alpha: float, step_F: Float | float = 0.0) -> PairedT:
     """
     known_SF = np.isfinite(d_SF)
     n_F = known_SF.sum(axis=0)
-    mean_F = _ratio(np.where(known_SF, d_SF, 0.0).sum(axis=0), n_F)
+    mean_F = ratio(np.where(known_SF, d_SF, 0.0).sum(axis=0), n_F)
     away_SF = np.where(known_SF, d_SF - mean_F, 0.0)
-    std_F = np.sqrt(_ratio((away_SF**2).sum(axis=0), n_F - 1))
+    std_F = np.sqrt(ratio((away_SF**2).sum(axis=0), n_F - 1))
     scale_F = np.where(known_SF, np.abs(d_SF), 0.0).max(axis=0, initial=0.0)
     range_F = np.where(known_SF, d_SF, -np.inf).max(axis=0, initial=-np.inf) - np.where(
         known_SF, d_SF, np.inf
@@ -146,7 +146,7 @@ def steps_of(score_NF: Float) -> Float:
 
 def _abs_t(sum_F: Float, square_F: Float, n_F: NDArray[np.int64]) -> Float:
     """|t| from the sum of n differences and of their squares; infinite where all are equal."""
-    share = np.minimum(_ratio(sum_F**2, square_F * n_F), 1.0)
+    share = np.minimum(ratio(sum_F**2, square_F * n_F), 1.0)
     share = np.where(np.isnan(share), 0.0, share)
     rest = np.where(1 - share < _EQUAL, 0.0, 1 - share)
     top = np.sqrt(np.maximum(n_F - 1, 0) * share)
@@ -175,8 +175,3 @@ def adjusted(p_F: Float, method: str) -> Float:
     if known.any():
         out[known] = multipletests(p_F[known], method=method)[1]
     return out
-
-
-def _ratio(top: Float, bottom: Float | NDArray[np.int64]) -> Float:
-    out = np.full(np.broadcast_shapes(np.shape(top), np.shape(bottom)), np.nan)
-    return np.divide(top, bottom, out=out, where=np.asarray(bottom) > 0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 
 PERMUTATIONS = 49_999
 MIN_METHODS = 3
@@ -55,7 +55,7 @@ def spearman(a_PK: Float, b_PK: Float) -> Float:
     a, b = (r - r.mean(axis=-1, keepdims=True) for r in ranks)
     top = (a * b).sum(axis=-1)
     bottom = np.sqrt((a**2).sum(axis=-1) * (b**2).sum(axis=-1))
-    return np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
+    return ratio(top, bottom)
 
 
 def permuted_means(

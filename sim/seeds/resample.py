@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from arch.bootstrap import IIDBootstrap
 
-from ...traces.ragged import Float
+from ...traces.ragged import Float, ratio
 
 STUDENTIZED_FROM = 15
 """Pairs from which the bootstrap is studentized, and is the headline interval."""
@@ -43,7 +43,7 @@ def interquartile_mean(d_SKM: Float) -> Float:
     cut_K = n_K // 4
     place_N = np.arange(len(d_NK))[:, None]
     middle_NK = (place_N >= cut_K) & (place_N < n_K - cut_K)
-    return _mean(np.where(middle_NK, d_NK, 0.0).sum(axis=0), middle_NK.sum(axis=0))
+    return ratio(np.where(middle_NK, d_NK, 0.0).sum(axis=0), middle_NK.sum(axis=0))
 
 
 def probability_of_improvement(d_SKM: Float) -> Float:
@@ -55,7 +55,7 @@ def probability_of_improvement(d_SKM: Float) -> Float:
     known_SKM = np.isfinite(d_SKM)
     filled = np.where(known_SKM, d_SKM, 0.0)
     won_SKM = np.where(np.abs(filled) <= _TIE, 0.5, filled > 0) * known_SKM
-    return _mean(won_SKM.sum(axis=(0, 2)), known_SKM.sum(axis=(0, 2)))
+    return ratio(won_SKM.sum(axis=(0, 2)), known_SKM.sum(axis=(0, 2)))
 
 
 def bootstrap(
@@ -104,9 +104,9 @@ def _mean_and_error(d_SF: Float) -> tuple[Float, Float]:
     """Mean of each column, and its standard error."""
     known_SF = np.isfinite(d_SF)
     n_F = known_SF.sum(axis=0)
-    mean_F = _mean(np.where(known_SF, d_SF, 0.0).sum(axis=0), n_F)
+    mean_F = ratio(np.where(known_SF, d_SF, 0.0).sum(axis=0), n_F)
     square_F = np.where(known_SF, (d_SF - mean_F) ** 2, 0.0).sum(axis=0)
-    return mean_F, np.sqrt(_mean(square_F, (n_F - 1) * n_F))
+    return mean_F, np.sqrt(ratio(square_F, (n_F - 1) * n_F))
 
 
 def _studentized(d_SF: Float, drawn_RX: Float, alpha: float, instead_2F: Float) -> Float:
@@ -128,7 +128,3 @@ def _quantiles(drawn_RX: Float, levels: Float) -> Float:
         if len(known):
             ends_2X[:, x] = np.quantile(known, levels)
     return ends_2X
-
-
-def _mean(total: Float, count: Float) -> Float:
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)

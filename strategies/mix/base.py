@@ -16,7 +16,7 @@ import numpy as np
 
 from ...traces.batch import RolloutBatch
 from ...traces.errors import StrategyError
-from ...traces.ragged import Float, Int
+from ...traces.ragged import Float, Int, ratio
 from ..base import Decision, param
 
 
@@ -93,7 +93,7 @@ def _mean_by(code: Int, values: Float, size: int) -> Float:
     order = np.lexsort((values, code))
     total = np.bincount(code[order], values[order], minlength=size)
     count = np.bincount(code, minlength=size)
-    return np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
+    return ratio(total, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,4 +284,4 @@ def window_mean(window: Sequence[DomainStep], values: str) -> Float:
     weight_SD = np.where(np.isnan(value_SD), 0.0, weight_SD)
     total = (np.nan_to_num(value_SD) * weight_SD).sum(axis=0)
     weight = weight_SD.sum(axis=0)
-    return np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0)
+    return ratio(total, weight)
