@@ -80,10 +80,10 @@ def _differences(screened: TraceScreen) -> Figure:
     rows = [r for r in reversed(screened.rows) if r.name != screened.baseline]
     ax.axvline(0, color=NONE_COLOUR, linewidth=1.2)
     for height, row in enumerate(rows):
-        ends = row.difference["low"], row.difference["high"]
+        ends = row.difference.low, row.difference.high
         if np.isfinite(ends).all():
             ax.plot(ends, [height, height], color=_colour(row), linewidth=2, alpha=0.6)
-        ax.plot(row.difference["mean"], height, "o", color=_colour(row), markersize=7)
+        ax.plot(row.difference.mean, height, "o", color=_colour(row), markersize=7)
     ax.set_yticks(range(len(rows)), [label_of(r.name) for r in rows])
     ax.grid(axis="x", color="#dddddd", linewidth=0.8)
     ax.grid(axis="y", visible=False)

@@ -109,7 +109,7 @@ def _table(rows: Sequence[Screened], trace: Mapping[str, Any], record: Mapping[s
             [
                 Cell(row.name),
                 *(Cell(shown[name], row.result.estimates[name].mean) for name in COLUMNS),
-                Cell(difference, row.difference["mean"]),
+                Cell(difference, row.difference.mean),
                 Cell(label_of_verdict(row.verdict, compared["no_claim"])),
             ]
         )

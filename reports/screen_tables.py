@@ -140,10 +140,10 @@ def difference_cell(row: Screened, baseline: str) -> str:
     if row.name == baseline:
         return "–"
     found = row.difference
-    text = number(found["mean"], "+.2f")
-    if found["low"] == found["low"]:
-        text += f" ±{(found['high'] - found['low']) / 2:.2f}"
-    return text + ("*" if found["claimed"] else " ")
+    text = number(found.mean, "+.2f")
+    if found.low == found.low:
+        text += f" ±{(found.high - found.low) / 2:.2f}"
+    return text + ("*" if found.claimed else " ")
 
 
 def agreement_sentence(pair: RankAgreement) -> str:

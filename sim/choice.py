@@ -11,6 +11,7 @@ import numpy as np
 from ..strategies.base import Strategy
 from ..strategies.grammar import base_of
 from ..traces.ragged import Float
+from .uncertainty import mean_of
 
 MIN_GAP = 5
 MIN_HALF = 5
@@ -99,8 +100,8 @@ def _choose(
         reason = f"{len(steps)} steps; {needed} are needed to choose on one half and judge on the"
         return Choice(base, points, None, reason=f"{reason} other")
     first, second = parts
-    early = {p: _mean(series[p][first]) for p in points}
-    late = {p: _mean(series[p][second]) for p in points}
+    early = {p: float(mean_of(series[p][first])) for p in points}
+    late = {p: float(mean_of(series[p][second])) for p in points}
     known = [p for p in points if np.isfinite(early[p]) and np.isfinite(late[p])]
     if not known:
         return Choice(base, points, None, reason="no point can be estimated on both halves")
@@ -113,11 +114,6 @@ def _choose(
         (steps[second][0], steps[second][-1]),
         early[chosen],
         late[chosen],
-        _mean(series[baseline][second]),
+        float(mean_of(series[baseline][second])),
         1 + sum(sign * late[p] > sign * late[chosen] for p in known),
     )
-
-
-def _mean(values: Float) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")

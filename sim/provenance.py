@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import version
 
 from ..traces.version import __version__
 
@@ -31,6 +30,8 @@ def command_line(args: Sequence[str]) -> Iterator[None]:
 
 def provenance() -> dict[str, str]:
     """Versions, and the command where there is one: the same for the same command, always."""
+    from importlib.metadata import version
+
     found = {
         "dfsim": __version__,
         "python": platform.python_version(),

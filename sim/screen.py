@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
@@ -13,7 +13,7 @@ from ..strategies.base import Strategy
 from ..strategies.catalog import build
 from ..traces.errors import DfsimError, TraceError, nearest
 from ..traces.manifest import is_foreign
-from ..traces.ragged import Float, round_significant
+from ..traces.ragged import Float
 from .agreement import Agreement
 from .choice import choose, gap_of
 from .estimators.evenness import PHI
@@ -21,7 +21,8 @@ from .estimators.step import BASELINE
 from .front import beaten_by, cost_of, scores
 from .replay import replay
 from .result import ReplayResult
-from .screen_result import RankAgreement, Screened, ScreenResult, TraceScreen
+from .screen_result import Difference, RankAgreement, Screened, ScreenResult, TraceScreen
+from .seeds.ranks import spearman
 from .shortlist import NO_CHANGE, judge, sentences
 from .step_tests import ALPHA, Differences, compare_series
 
@@ -175,7 +176,7 @@ def _screened(
     )
     eligible = np.array([name not in lost or name == baseline for name in names])
     beaten = beaten_by(score_4K, eligible)
-    told = {n: compare_series(step_values(result, n)) for n in criteria}
+    told = {n: differences if n == by else compare_series(step_values(result, n)) for n in criteria}
     value_K = np.array([s.estimates[by].mean for s in result.strategies.values()])
     order = np.argsort(np.where(np.isfinite(value_K), -sign * value_K, np.inf), kind="stable")
     base = names.index(baseline)
@@ -219,17 +220,16 @@ def step_values(result: ReplayResult, estimator: str) -> Float:
     return values.reshape(-1, scopes, len(names))[:, 0]
 
 
-def _difference(found: Differences, k: int, base: int, names: Sequence[str]) -> dict[str, Any]:
-    """Of one strategy to the baseline, and which strategies it is claimed to be above or below."""
-    return {
-        "mean": float(found.mean_KK[k, base]) + 0.0,
-        "low": float(found.low_KK[k, base]),
-        "high": float(found.high_KK[k, base]),
-        "p_adjusted": float(found.p_KK[k, base]),
-        "claimed": found.claimed(k, base),
-        "above": [n for j, n in enumerate(names) if found.claimed(k, j) > 0],
-        "below": [n for j, n in enumerate(names) if found.claimed(k, j) < 0],
-    }
+def _difference(found: Differences, k: int, base: int, names: Sequence[str]) -> Difference:
+    return Difference(
+        mean=float(found.mean_KK[k, base]) + 0.0,
+        low=float(found.low_KK[k, base]),
+        high=float(found.high_KK[k, base]),
+        p_adjusted=float(found.p_KK[k, base]),
+        claimed=found.claimed(k, base),
+        above=[n for j, n in enumerate(names) if found.claimed(k, j) > 0],
+        below=[n for j, n in enumerate(names) if found.claimed(k, j) < 0],
+    )
 
 
 def _rank_agreement(traces: Sequence[TraceScreen]) -> list[RankAgreement]:
@@ -252,27 +252,25 @@ def _rank_agreement(traces: Sequence[TraceScreen]) -> list[RankAgreement]:
             for n in one.names
             if n in first and n in second and np.isfinite([first[n], second[n]]).all()
         ]
-        ranks = [_ranks([side[n] for n in shared]) for side in (first, second)]
-        varied = len(shared) > 2 and all(np.ptp(r) > 0 for r in ranks)
-        rho, p = _rank_correlation(*ranks) if varied else (np.nan, np.nan)
+        values = [np.array([side[n] for n in shared]) for side in (first, second)]
+        rho, p = _rank_correlation(*values)
         labels = (str(one.replay.trace["path"]), str(other.replay.trace["path"]))
         found.append(RankAgreement(labels, len(shared), rho, p))
     return found
 
 
-def _ranks(values: Sequence[float]) -> Float:
-    """Ranks of values, which are equal where only rounding tells them apart."""
-    return stats.rankdata(round_significant(np.array(values)))
-
-
 def _rank_correlation(one: Float, other: Float) -> tuple[float, float]:
-    """Spearman's, and its two-sided p by permutation: exact for up to seven strategies."""
-    target = stats.zscore(other)
+    """Spearman's, and its two-sided p by permutation: exact for up to seven strategies.
+
+    NaN for fewer than three strategies, and where all are equal on one trace.
+    """
+
+    def statistic(values: Float, axis: int) -> Float:
+        return spearman(values, np.broadcast_to(other, values.shape))
+
+    if len(one) < 3 or np.isnan(statistic(one[None], -1)).any():
+        return np.nan, np.nan
     found = stats.permutation_test(
-        (stats.zscore(one),),
-        lambda ranks, axis: (ranks * target).mean(axis=axis),
-        permutation_type="pairings",
-        vectorized=True,
-        random_state=0,
+        (one,), statistic, permutation_type="pairings", vectorized=True, random_state=0
     )
     return float(found.statistic), float(found.pvalue)

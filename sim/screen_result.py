@@ -24,6 +24,29 @@ NOTES = (
 )
 
 
+@dataclass(frozen=True)
+class Difference:
+    """Of one strategy to the baseline, in the screen's estimator.
+
+    Attributes:
+        mean: over the steps that all have a value.
+        low: simultaneous 95 % interval; NaN where nothing is claimed.
+        high: its upper end.
+        p_adjusted: Holm-adjusted over all pairs.
+        claimed: 1 above the baseline, -1 below, 0 where nothing is claimed.
+        above: strategies, the baseline or not, that it is claimed to be above.
+        below: those that it is claimed to be below.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p_adjusted: float
+    claimed: int
+    above: Sequence[str]
+    below: Sequence[str]
+
+
 @dataclass(frozen=True, eq=False)
 class Screened:
     """One strategy of a screen.
@@ -36,7 +59,7 @@ class Screened:
             Pareto front.
         told_apart: whether paired steps tell it from that one, in a criterion where that is better;
             at 5 % over all pairs and criteria.
-        difference: to the baseline: mean, simultaneous interval, Holm-adjusted p, what is claimed.
+        difference: to the baseline, and to which others one is claimed.
         verdict: ``baseline``, ``promote``, ``care``, ``beaten``, ``unclear``, ``thin``, ``no_op``,
             ``splits_nothing``, ``same``, ``no_signal`` or ``not_chosen``.
         sentence: why, to act on.
@@ -46,7 +69,7 @@ class Screened:
     rank: int
     beaten_by: str | None
     told_apart: bool
-    difference: Mapping[str, Any]
+    difference: Difference
     verdict: str = ""
     sentence: str = ""
 
@@ -64,7 +87,7 @@ class Screened:
             "on_front": self.beaten_by is None,
             "beaten_by": self.beaten_by,
             "told_apart": self.told_apart,
-            "difference": {name: plain(value) for name, value in self.difference.items()},
+            "difference": {name: plain(value) for name, value in vars(self.difference).items()},
             **self.result.to_dict(),
             "by_domain": {},
             "by_phase": {},
@@ -78,7 +101,7 @@ class Screened:
             rank=record["rank"],
             beaten_by=record["beaten_by"],
             told_apart=record["told_apart"],
-            difference={n: number_of(v) for n, v in record["difference"].items()},
+            difference=Difference(**{n: number_of(v) for n, v in record["difference"].items()}),
             verdict=record["verdict"],
             sentence=record["sentence"],
         )
@@ -201,7 +224,7 @@ class ScreenResult:
         for screened in self.traces:
             for row in screened.rows:
                 difference = {
-                    f"difference_{name}": plain(row.difference[name])
+                    f"difference_{name}": plain(getattr(row.difference, name))
                     for name in ("mean", "low", "high", "p_adjusted", "claimed")
                 }
                 estimates = {n: plain(e.mean) for n, e in row.result.estimates.items()}

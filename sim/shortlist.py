@@ -228,14 +228,12 @@ def _differences(rows: Sequence[Screened], found: Differences, by: str, baseline
     if found.reason:
         return [f"No claim that any two differ in {by}: {found.reason}."]
     others = [row for row in rows if row.name != baseline]
-    above = [r.name for r in others if r.difference["claimed"] > 0]
-    below = [r.name for r in others if r.difference["claimed"] < 0]
+    above = [r.name for r in others if r.difference.claimed > 0]
+    below = [r.name for r in others if r.difference.claimed < 0]
     open_ = [
-        r.name
-        for r in others
-        if r.difference["claimed"] == 0 and np.isfinite(r.difference["p_adjusted"])
+        r.name for r in others if r.difference.claimed == 0 and np.isfinite(r.difference.p_adjusted)
     ]
-    lacking = [r.name for r in others if np.isnan(r.difference["mean"])]
+    lacking = [r.name for r in others if np.isnan(r.difference.mean)]
     told = {
         "above": above,
         "below": below,
@@ -275,7 +273,7 @@ def _leader(rows: Sequence[Screened], by: str) -> str | None:
     if len(ranked) < 2:
         return None
     first, *rest = ranked
-    apart = {*first.difference["above"], *first.difference["below"]}
+    apart = {*first.difference.above, *first.difference.below}
     near = [r.name for r in rest if r.name not in apart]
     text = f"Of those that change the update, {first.name} has the best {by}"
     if not near:

@@ -59,7 +59,7 @@ def screened(trace, run, lift=0.0):
 def claims(found, one):
     """Other candidates that this one is claimed to differ from."""
     row = next(row for row in found.rows if row.name == one)
-    return {n for n in (*row.difference["above"], *row.difference["below"]) if n != "none"}
+    return {n for n in (*row.difference.above, *row.difference.below) if n != "none"}
 
 
 def test_exchangeable_candidates_are_rarely_told_apart(trace):

@@ -64,8 +64,8 @@ def bootstrap(
     """Bootstrap seeds, jointly for all methods and metrics, so that pairs stay together.
 
     From 15 seeds the interval of a mean is studentized: quantiles of (mean* − mean) / error*, times
-    the error (Hall 1988; DiCiccio & Efron 1996 §4). On 15 normal differences it covers 94 %, on
-    exponential ones 94 %, where BCa covers 91 % and t 95 and 90.
+    the error (Hall 1988; DiCiccio & Efron 1996 §4). In simulations of 15 pairs it covered .942 of
+    normal and .938 of exponential differences, t .951 and .895, BCa .915 of normal ones.
 
     Args:
         d_SF: differences whose means are wanted (S seeds).
