@@ -48,7 +48,8 @@ def estimate_step(
         name → estimator → value; NaN where it can't be estimated on this step.
     """
     estimators = [e for e in with_phi(phi) if e.run != "cv"]  # one step has no variation
-    values = StepSums(batch, decisions, estimators, loss_agg_mode, reward_tol).values()
+    domains = len(batch.domains)
+    values = StepSums(batch, decisions, estimators, loss_agg_mode, reward_tol, domains).values()
     return {
         name: {e.name: float(values[i, 0, 0, k]) for i, e in enumerate(estimators)}
         for k, name in enumerate(decisions)

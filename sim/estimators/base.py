@@ -40,11 +40,14 @@ class Part:
         of: computes it (K, G) from the sums of K decisions.
         baseline: evaluated on uniform weights instead of the decision's.
         largest: groups combine by their maximum, not their sum.
+        across: domains combine as the root of their sums' squares: quantities along directions
+            that differ from domain to domain. Inside a domain groups sum up as ever.
     """
 
     of: Callable[[Weighted], Any]
     baseline: bool = False
     largest: bool = False
+    across: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,58 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...traces.ragged import Float, ratio
 from ..terms import Weighted
-from .base import LIVE, LOSS, SIGNAL, SIGNAL_NONE, Estimator, Part, kish
+from .base import LIVE, LOSS, SIGNAL, Estimator, Part, kish
 
 PHI = 0.25
 """Weight of the response part of the noise; fitted on a tiny model, not identifiable from logs."""
+
+
+EXTREMES = 0.5
+"""How much less than its advantages say a one-sided group may push along the mean gradient: the
+power of its rewards' evenness, 4p(1 − p) for a solve rate p, that the bracket allows for."""
 
 
 def _squared_signal(w: Weighted) -> Float:
     return np.square(w.signal_KG)
 
 
-def _projection(w: Weighted) -> Float:
-    return w.projection_KG
-
-
 def _energy(w: Weighted) -> Float:
     return w.group_sum(w.energy_KN)
 
 
-SIGNAL_SQ = Part(_squared_signal)
-PROJECTION = Part(_projection)
+def _even_energy(w: Weighted) -> Float:
+    return w.group_sum(w.even_energy_KN)
+
+
+def _alike_energy(w: Weighted) -> Float:
+    """As if the responses of a group that are pushed the same way were one and the same."""
+    root = np.sqrt(w.energy_KN)
+    up = w.group_sum(np.where(w.signed_KN > 0, root, 0.0))
+    down = w.group_sum(np.where(w.signed_KN < 0, root, 0.0))
+    return up * up + down * down
+
+
+def _signal_of(power: float, projected: bool) -> Callable[[Weighted], Float]:
+    def of(w: Weighted) -> Float:
+        own = w.projection_KG if projected else w.signal_KG
+        return own * w.terms.evenness_G**power if power else own
+
+    return of
+
+
+PROJECTION = Part(_signal_of(0.0, True), across=True)
 ENERGY = Part(_energy)
-_SIZES = (
-    LIVE,
-    SIGNAL,
-    SIGNAL_SQ,
-    PROJECTION,
-    ENERGY,
-    SIGNAL_NONE,
-    Part(_squared_signal, True),
-    Part(_projection, True),
-    Part(_energy, True),
-)
+SIGNAL_SQ = Part(_squared_signal)
+
+_MODELS = [(power, across) for power in (0.0, EXTREMES) for across in (True, False)]
+"""How signals of groups may add up: the first is the point's, the others widen the bracket."""
 
 
-def _relative(sums: tuple[Any, ...]) -> tuple[Float, Float, Float]:
-    """Live groups L, γ = Kish over groups, ρ = signal to noise, both relative to ``none``."""
-    live, s, s2, big, q, s_none, s2_none, big_none, q_none = sums
-    gamma = ratio(kish(s, s2), kish(s_none, s2_none))
-    rho = ratio(ratio(np.square(big), q), ratio(np.square(big_none), q_none))
-    dead = ((np.asarray(live) == 0) | (np.asarray(s) == 0)) & ~np.isnan(s)
-    return np.asarray(live), np.where(dead, 0.0, gamma), np.where(dead, 0.0, rho)
+def _sizes(models: Sequence[tuple[float, bool]]) -> tuple[Part, ...]:
+    """Parts of the decision and of ``none``: noise of prompts and responses, signals by model."""
+    own = [SIGNAL_SQ, ENERGY, Part(_even_energy), Part(_alike_energy)]
+    for power, across in models:
+        for projected in (False, True):
+            own.append(Part(_signal_of(power, projected), across=across))
+    base = [replace(part, baseline=True) for part in own]
+    return (LIVE, SIGNAL, *own, *base)
+
+
+_NOISES = 4
+_POINT, _BRACKET = _sizes(_MODELS[:1]), _sizes(_MODELS)
+
+
+def _relative(sums: Sequence[Any]) -> tuple[Float, list[tuple[Float, ...]]]:
+    """Live groups L, and by model the sizes γ, ρ, ρ₁ and ρ₂: squared signal over noise.
+
+    The noise of prompts; of responses, tokens counting by (1−π)²; of responses, tokens counting
+    alike; of responses, those of a group that are pushed the same way being one and the same. All
+    relative to ``none``; 0 where nothing is left.
+    """
+    live, signal, *rest = sums
+    half = len(rest) // 2
+    own, base = rest[:half], rest[half:]
+    dead = ((np.asarray(live) == 0) | (np.asarray(signal) == 0)) & ~np.isnan(signal)
+
+    def size(place: int, noise: int) -> Float:
+        mine, none = (ratio(np.square(side[place]), side[noise]) for side in (own, base))
+        return np.where(dead, 0.0, ratio(mine, none))
+
+    models = range(_NOISES, half, 2)
+    noises = range(1, _NOISES)
+    return np.asarray(live), [(size(p, 0), *(size(p + 1, k) for k in noises)) for p in models]
 
 
 def effective_batch(*sums: Any, phi: float = PHI) -> Float:
     """L / ((1−φ)/γ + φ/ρ): the weighted harmonic mean of the two relative sizes, in live groups."""
-    live, gamma, rho = _relative(sums)
+    live, [(gamma, rho, *_)] = _relative(sums)
     noise = np.zeros(np.shape(gamma))
     with np.errstate(divide="ignore"):
         for share, size in ((1 - phi, gamma), (phi, rho)):
@@ -63,13 +104,13 @@ def effective_batch(*sums: Any, phi: float = PHI) -> Float:
 
 
 def _low(*sums: Any) -> Float:
-    live, gamma, rho = _relative(sums)
-    return live * np.minimum(gamma, rho)
+    live, sizes = _relative(sums)
+    return live * np.minimum.reduce([size for model in sizes for size in model])
 
 
 def _high(*sums: Any) -> Float:
-    live, gamma, rho = _relative(sums)
-    return live * np.maximum(gamma, rho)
+    live, sizes = _relative(sums)
+    return live * np.maximum.reduce([size for model in sizes for size in model])
 
 
 _UNDEFINED = "no token carries a gradient, so noise can't be compared"
@@ -94,7 +135,8 @@ ESTIMATORS = (
     Estimator(
         "signal_to_noise",
         "groups",
-        "squared signal of the groups over the responses' noise; compare with none's only",
+        "squared signal, added up inside domains and squared across, over the responses' noise; "
+        "compare with none's only",
         (PROJECTION, ENERGY),
         lambda big, q: ratio(np.square(big), q),
         LOSS,
@@ -104,7 +146,7 @@ ESTIMATORS = (
         "effective_batch",
         "live groups of the uniform update",
         "how many of the uniform update's live prompt groups this update is worth",
-        _SIZES,
+        _POINT,
         effective_batch,
         LOSS,
         nan_reason=_UNDEFINED,
@@ -112,8 +154,8 @@ ESTIMATORS = (
     Estimator(
         "effective_batch_low",
         "live groups of the uniform update",
-        "the smaller of evenness over prompts and signal to noise: the bracket's low end",
-        _SIZES,
+        "the smallest size that the noise model leaves open: the bracket's low end",
+        _BRACKET,
         _low,
         LOSS,
         nan_reason=_UNDEFINED,
@@ -121,8 +163,8 @@ ESTIMATORS = (
     Estimator(
         "effective_batch_high",
         "live groups of the uniform update",
-        "the larger of evenness over prompts and signal to noise: the bracket's high end",
-        _SIZES,
+        "the largest size that the noise model leaves open: the bracket's high end",
+        _BRACKET,
         _high,
         LOSS,
         nan_reason=_UNDEFINED,

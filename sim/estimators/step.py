@@ -10,7 +10,7 @@ import numpy as np
 
 from ...strategies.base import Decision
 from ...traces.batch import RolloutBatch
-from ...traces.ragged import AnyArray, Float, Int
+from ...traces.ragged import AnyArray, Bool, Float, Int
 from ..aggregation import LossAggMode
 from ..terms import StepTerms, Weighted
 from .base import MISSING, Estimator, Part
@@ -94,6 +94,9 @@ class StepSums:
     def _part_sums(self, pieces: list[AnyArray]) -> PartSums:
         every = np.full((self._scopes, *pieces[0].shape), np.nan, dtype=pieces[0].dtype)
         every[0] = np.add.reduce(pieces)
+        if self._across.any():
+            squares = np.add.reduce([np.square(p[:, self._across]) for p in pieces])
+            every[0][:, self._across] = np.sqrt(squares)
         if self._split:
             every[1:] = pieces
         split = np.split(every, self._part_cuts, axis=2)
@@ -114,6 +117,12 @@ class StepSums:
         if not part.baseline:
             return found[: self._count]
         return found[self._baseline][None] if len(found) > 1 else found
+
+    @cached_property
+    def _across(self) -> Bool:
+        """Which rows of the stacked parts combine over domains as a root of squares."""
+        flags = [part.across for part in self._parts]
+        return np.repeat(flags, [len(table) for table in self._tables])
 
     @cached_property
     def _part_cuts(self) -> Int:

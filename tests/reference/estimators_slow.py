@@ -1,7 +1,7 @@
 """Slow reference for the estimators: plain loops, a record a token, written from the text only."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
@@ -253,31 +253,115 @@ def signal_by_response(tokens: Sequence[Token]) -> list[float]:
     return [math.fsum(values) for values in listed.values()]
 
 
-def signal_to_noise(tokens: Sequence[Token]) -> float:
-    """Give R = (sum_g S_g)^2 / sum c^2 w^2 A^2 u, with the decision's A on both sides."""
-    total = math.fsum(t.c * t.w * t.a * t.d for t in tokens)
-    noise = math.fsum(t.c**2 * t.w**2 * t.a**2 * t.u for t in tokens)
-    return ratio(total**2, noise)
+def added_up(
+    tokens: Sequence[Token],
+    value: Callable[[Token], float],
+    domain_of: Mapping[str, Any],
+    factor_of: Mapping[str, float] | None = None,
+) -> float:
+    """Give sum_d (sum over the tokens of domain d of f_g value)^2; one domain where unknown."""
+    sums: dict[Any, list[float]] = {}
+    for t in tokens:
+        factor = 1.0 if factor_of is None else factor_of[t.group]
+        sums.setdefault(domain_of.get(t.group), []).append(factor * value(t))
+    return math.fsum(math.fsum(values) ** 2 for values in sums.values())
+
+
+def projection(token: Token) -> float:
+    """Give c w A d of a token."""
+    return token.c * token.w * token.a * token.d
+
+
+def noise_of_responses(tokens: Sequence[Token]) -> float:
+    """Give sum c^2 w^2 A^2 u."""
+    return math.fsum(t.c**2 * t.w**2 * t.a**2 * t.u for t in tokens)
+
+
+def signal_to_noise(tokens: Sequence[Token], domain_of: Mapping[str, Any]) -> float:
+    """Give sum_d (sum_g S_g)^2 / sum c^2 w^2 A^2 u, with the decision's A on both sides."""
+    return ratio(added_up(tokens, projection, domain_of), noise_of_responses(tokens))
+
+
+def evenness(group: Sequence[Row]) -> float:
+    """Give (sum |d|)^2 / (n sum d^2) of a group's rewards around their mean."""
+    known = [row["reward"] for row in group if not math.isnan(row["reward"])]
+    centre = mean(known)
+    off = [abs(r - centre) for r in known]
+    return ratio(math.fsum(off) ** 2, len(off) * math.fsum(x * x for x in off))
 
 
 def effective_batch(
-    tokens: Sequence[Token], none_tokens: Sequence[Token], num_live: int, phi: float
+    tokens: Sequence[Token],
+    none_tokens: Sequence[Token],
+    live: Mapping[str, Sequence[Row]],
+    domain_of: Mapping[str, Any],
+    phi: float,
 ) -> tuple[float, float, float]:
-    """Give (point, low, high) in live groups of the uniform update."""
-    sizes = signal_by_group(tokens)
-    total = math.fsum(sizes)
+    """Give (point, low, high) in live groups of the uniform update.
+
+    Every size is squared signal over noise, relative to the uniform update. Signals add up inside
+    domains only (the point), or over all groups; a group counts fully, or by the root of its
+    rewards' evenness. Noise is that of the prompts, or that of the responses, whose tokens count by
+    (1 - pi)^2 or alike, or whose responses that are pushed the same way are one and the same.
+    """
+    total = math.fsum(signal_by_group(tokens))
     if math.isnan(total):
         return (NAN, NAN, NAN)
-    if num_live == 0 or total == 0:
+    if len(live) == 0 or total == 0:
         return (0.0, 0.0, 0.0)
-    gamma = ratio(kish(sizes), kish(signal_by_group(none_tokens)))
-    rho = ratio(signal_to_noise(tokens), signal_to_noise(none_tokens))
-    if math.isnan(gamma) or math.isnan(rho):
+    groups = {t.group for t in (*tokens, *none_tokens)}
+    fading = {g: math.sqrt(evenness(live[g])) if g in live else 0.0 for g in groups}
+    found: list[list[float]] = []
+    for factors in (None, fading):
+        for domains in (domain_of, {}):
+            model = []
+            for value, noise in (
+                (signal, prompt_noise),
+                (projection, noise_of_responses),
+                (projection, even_noise),
+                (projection, alike_noise),
+            ):
+                mine, none = (
+                    ratio(added_up(listed, value, domains, factors), noise(listed))
+                    for listed in (tokens, none_tokens)
+                )
+                model.append(ratio(mine, none))
+            found.append(model)
+    sizes = [size for model in found for size in model]
+    if any(math.isnan(size) for size in sizes):
         return (NAN, NAN, NAN)
+    gamma, rho, *_ = found[0]
     point = 0.0
     if gamma > 0 and rho > 0:
-        point = num_live / ((1.0 - phi) / gamma + phi / rho)
-    return (point, num_live * min(gamma, rho), num_live * max(gamma, rho))
+        point = len(live) / ((1.0 - phi) / gamma + phi / rho)
+    return (point, len(live) * min(sizes), len(live) * max(sizes))
+
+
+def even_noise(tokens: Sequence[Token]) -> float:
+    """Give sum c^2 w^2 A^2."""
+    return math.fsum(t.c**2 * t.w**2 * t.a**2 for t in tokens)
+
+
+def alike_noise(tokens: Sequence[Token]) -> float:
+    """Give sum_g of the squared sums of sqrt(sum_t c^2 w^2 A^2 u) of responses pushed alike."""
+    energy: dict[Key, float] = {}
+    pushed: dict[Key, float] = {}
+    group_of: dict[Key, str] = {}
+    for t in tokens:
+        energy[t.key] = energy.get(t.key, 0.0) + t.c**2 * t.w**2 * t.a**2 * t.u
+        pushed[t.key] = pushed.get(t.key, 0.0) + t.c * t.w * t.a
+        group_of[t.key] = t.group
+    sides: dict[tuple[str, bool], float] = {}
+    for key, total in pushed.items():
+        if total != 0:
+            side = (group_of[key], total > 0)
+            sides[side] = sides.get(side, 0.0) + math.sqrt(energy[key])
+    return math.fsum(value**2 for value in sides.values())
+
+
+def prompt_noise(tokens: Sequence[Token]) -> float:
+    """Give sum_g s_g^2."""
+    return math.fsum(s * s for s in signal_by_group(tokens))
 
 
 def energy_scale(tokens: Sequence[Token]) -> tuple[float, float]:
@@ -357,7 +441,9 @@ def estimates(
     kept_groups = {r.group for r in responses if r.weight > 0}
     trained = ratio(sum(1 for t in tokens if t.w > 0 and t.group in active), m)
     total_signal = math.fsum(signal(t) for t in tokens)
-    point, low, high = effective_batch(tokens, none_tokens, len(live), phi)
+    domain_of = {row["group_uid"]: row.get("domain") for row in rows}
+    live_groups = {uid: by_group[uid] for uid in live}
+    point, low, high = effective_batch(tokens, none_tokens, live_groups, domain_of, phi)
     has_log_probs = all(row.get("old_log_probs") is not None for row in rows if row["num_tokens"])
     energy_low, energy_high = energy_scale(tokens) if has_log_probs else (NAN, NAN)
     group_bias, one_sided = group_balance(tokens, signal_groups)
@@ -382,7 +468,7 @@ def estimates(
         "ess_tokens": kish(t.w for t in tokens),
         "kish_groups": kish(signal_by_group(tokens)),
         "kish_responses": kish(signal_by_response(tokens)),
-        "signal_to_noise": signal_to_noise(tokens),
+        "signal_to_noise": signal_to_noise(tokens, domain_of),
         "effective_batch": point,
         "effective_batch_low": low,
         "effective_batch_high": high,
