@@ -25,7 +25,12 @@ def extent(result: CompareResult) -> str:
     runs = result.runs
     files = ", ".join(runs["files"]) or "frame"
     where = ", ".join(f"{k}={','.join(v)}" for k, v in result.settings["where"].items())
-    line = f"{files}: {runs['used']:,} of {runs['rows']:,} rows{where and f', {where}'}"
+    rows = f"{runs['rows']:,} rows"
+    if where:
+        rows = f"{runs['used']:,} of {rows} by --where {where}"
+    if runs["runs"] != runs["used"]:
+        rows += f", a score each, of {runs['runs']:,} runs"
+    line = f"{files}: {rows}"
     return f"{line} · {len(result.cells)} cell{'' if len(result.cells) == 1 else 's'}"
 
 

@@ -75,7 +75,7 @@ def test_a_repeat_names_what_differs(tmp_path):
     for part in ("cell model=m", "method=none, seed=1", "cap: x and y", "steps: 1 and 2"):
         assert part in line
     assert "--by model,cap" in line
-    assert "--where cap=x" in line
+    assert "--where cap=y" in line
 
 
 def test_columns_that_leave_every_method_alone_are_refused(tmp_path):

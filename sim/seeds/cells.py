@@ -12,6 +12,7 @@ import polars as pl
 from ...traces.errors import DfsimError
 from ...traces.ragged import Float
 from ...traces.runs import RUN, label
+from ...traces.spelling import option
 from ..uncertainty import mean_of
 from .columns import Roles
 
@@ -135,7 +136,7 @@ def _runs(name: Mapping[str, str], rows: list[Row], roles: Roles) -> dict[tuple[
         if not key[1]:
             raise DfsimError(
                 f"{row[RUN]}: column '{roles.seed}' is empty for {roles.method}={key[0]}; give a "
-                f"seed, or show the method untested: --reference {key[0]}"
+                f"seed, or show the method untested: {option('reference', key[0])}"
             )
         if key[1].strip().lower() in _SUMMARIES:
             raise DfsimError(
@@ -155,8 +156,10 @@ def _refuse_repeat(name: Mapping[str, str], first: Row, second: Row, roles: Role
         values = "; ".join(f"{c}: {label(first[c])} and {label(second[c])}" for c in named[:4])
         pick = next((c for c in named if c in roles.settings), named[0])
         by = ",".join([*roles.by, pick])
-        remedy = f"they differ in {values}; add what separates them, --by {by}, or pick with "
-        remedy += f"--where {pick}={label(first[pick])}"
+        remedy = (
+            f"they differ in {values}; add what separates them, {option('by', by)}, or pick with "
+        )
+        remedy += option("where", label(second[pick]), key=pick)
     elif all(first[m] == second[m] for m in roles.metrics):
         remedy = "the rows are equal; remove one"
     else:
@@ -215,6 +218,6 @@ def _differing(rows: list[Row], roles: Roles) -> list[str]:
         more = f"; {len(ordered) - SHOWN} more values" if len(ordered) > SHOWN else ""
         said.append(
             f"Runs differ in more than the method: {column} is {'; '.join(parts)}{more}. A "
-            f"difference may be its; --by {','.join([*roles.by, column])} separates them."
+            f"difference may be its; {option('by', ','.join([*roles.by, column]))} separates them."
         )
     return said

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...traces.errors import DfsimError, nearest
 from ...traces.ragged import Float
+from ...traces.spelling import option
 from .benchmarks import known_domains, known_suites
 
 _WORDS = (
@@ -45,20 +46,24 @@ def overall_of(metrics: Sequence[str], domains: Groups | None, subsets: Groups |
     Raises:
         DfsimError: an unknown metric (nearest given), one in two domains, or an empty group.
     """
-    for flag, groups in (("--domains", domains), ("--subset", subsets)):
+    for flag, groups in (("domains", domains), ("subsets", subsets)):
         for name, members in (groups or {}).items():
             if not members:
-                raise DfsimError(f"{flag} {name}= names no metric; write {name}=METRIC,METRIC")
+                shown = option(flag, "METRIC,METRIC", key=name)
+                raise DfsimError(f"{option(flag, key=name)} names no metric; write {shown}")
             for metric in members:
                 if metric not in metrics:
                     have = nearest(metric, metrics) or f"; there are: {', '.join(metrics[:20])}"
-                    raise DfsimError(f"{flag} {name}: '{metric}' is no score of the table{have}")
+                    raise DfsimError(
+                        f"{option(flag, key=name)}: '{metric}' is no score of the table{have}"
+                    )
     seen: dict[str, str] = {}
     for name, members in (domains or {}).items():
         for metric in members:
             if metric in seen:
                 raise DfsimError(
-                    f"--domains: '{metric}' is in {seen[metric]} and in {name}; leave it in one"
+                    f"{option('domains')}: '{metric}' is in {seen[metric]} and in {name}; leave it "
+                    "in one"
                 )
             seen[metric] = name
     found = known_domains(metrics) if domains is None else domains

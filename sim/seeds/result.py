@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from ...traces.findings import plain
 from ...traces.version import __version__
-from ..result import RECORD_VERSION, number_of, plain
+from ..result import RECORD_VERSION, number_of
 from .power import Range
 from .ranks import RankStability
 
@@ -270,6 +271,14 @@ class CompareResult:
     notes: Sequence[str]
     cells: Sequence[CellResult] = field(default_factory=tuple)
 
+    def __repr__(self) -> str:
+        lines = [f"CompareResult of {len(self.cells)} cells; .table(), .methods(), .to_dict()"]
+        for cell in self.cells[:_SHOWN]:
+            name = ", ".join(f"{k}={v}" for k, v in cell.name.items()) or "all runs"
+            told = ", ".join(f"{m.name} {m.verdict}" for m in cell.methods[:_SHOWN])
+            lines.append(f"  {name}: {told}" + (" …" if len(cell.methods) > _SHOWN else ""))
+        return "\n".join([*lines, *(["  …"] if len(self.cells) > _SHOWN else [])])
+
     def to_dict(self) -> dict[str, Any]:
         """As the JSON of ``dfsim compare --json``."""
         return {
@@ -331,6 +340,7 @@ def _row(cell: CellResult, record: Mapping[str, Any]) -> dict[str, Any]:
     return {**{f"cell.{k}" if k in record else k: v for k, v in cell.name.items()}, **record}
 
 
+_SHOWN = 8
 _MAY_BE_NONE = ("metric", "reason", "median")
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...traces.spelling import option
 from .cells import capped, title
 from .judge import IF_NORMAL as IF_NORMAL
 from .judge import Standard
@@ -96,7 +97,7 @@ def sentences(cell: CellResult, by: Standard, scale: Scale, wanted: Sequence[str
     if cell.baseline is None:
         return [
             f"No baseline ({', '.join(wanted)}) among {_names(cell.methods)}, so nothing is "
-            "tested: name one with --baseline.",
+            f"tested: name one with {option('baseline')}.",
             *_ranks(cell, by),
         ]
     return [*_tests(cell, by, scale), *_precision(cell, by, scale), *_ranks(cell, by)]
