@@ -30,6 +30,7 @@ def rows_of(batch: RolloutBatch) -> list[dict[str, Any]]:
             "group_uid": uid,
             "rollout_idx": index,
             "prompt_id": None if batch.prompt_id_G is None else batch.prompt_id_G[batch.group_N[i]],
+            "domain": None if batch.domain_N is None else batch.domains[batch.domain_N[i]],
             "reward": float(batch.reward_N[i]),
             "advantage": float(batch.advantage_N[i]),
             "num_tokens": 0 if batch.num_tokens_N is None else int(batch.num_tokens_N[i]),

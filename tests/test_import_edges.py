@@ -86,38 +86,6 @@ def test_a_pickle_is_not_opened(desk, suffix):
         assert "reading it runs code" in refused("import", source, "--out", desk.folder / "out")
 
 
-@pytest.mark.parametrize(
-    ("row", "columns"),
-    [
-        (
-            {"prompt_idx": 3, "sample_idx": 1, "step": 2, "prompt_tokens": [1], "reward": 1.0}
-            | {"response_tokens": [5, 6], "logprobs": [-0.5, -1.0], "advantage": 0.5},
-            {"group_uid": "prompt_idx", "rollout_idx": "sample_idx", "old_log_probs": "logprobs"},
-        ),
-        (
-            {"task_id": 3, "sample_idx": 1, "seqlen": 9, "head_version": 2, "prompt_len": 4}
-            | ROLLOUT,
-            {"group_uid": "task_id", "rollout_idx": "sample_idx", "step": "head_version"}
-            | {"response": "completion"},
-        ),
-        (
-            {"iteration": 2, "group_idx": 3, "traj_idx": 1, "total_reward": 1.0},
-            {"step": "iteration", "group_uid": "group_idx", "rollout_idx": "traj_idx"}
-            | {"reward": "total_reward"},
-        ),
-    ],
-)
-def test_advice_to_map_columns_works_as_given(desk, row, columns):
-    source = desk.file([row])
-    text = refused("import", source, "--out", desk.folder / "out")
-    assert "--format flat" in text
-    given = dict(part.split("=") for part in text.split() if part.count("=") == 1)
-    assert given == columns
-    (kept,) = desk.rows(source, "flat", columns=given).to_dicts()
-    want = {"step": 2, "group_uid": "3", "rollout_idx": 1, "reward": 1.0}
-    assert {name: kept[name] for name in want} == want
-
-
 def test_a_folder_with_a_file_of_another_kind_names_it(desk):
     rate = {"prompt_id": "a", "num_correct": 1, "num_samples": 2}
     trl_row = {"step": 1, "prompt": "p", "completion": "c", "reward": 1.0}
@@ -285,13 +253,14 @@ def test_groups_of_one_are_warned_of_from_95_percent(desk, singles, warned):
         for i in range(2)
     ]
     summary, _ = desk(rows)
-    assert said(summary, "hold a single response", "trajectory") is warned
+    assert [f.name for f in summary.findings] == ["singletons"] * warned
 
 
 def test_a_prompt_drawn_twice_in_a_step_is_noted(desk):
     rows = [v0(f"q{min(i // 4, 2)}", i % 2) for i in range(16)]  # q2 holds two draws of 4
     summary, _ = desk(rows, group_by="input")
-    assert said(summary, "1 groups hold 8 responses where 4 are usual")
+    (finding,) = summary.findings
+    assert (finding.name, finding.evidence) == ("groups_too_large", {"usual": 4, "sizes": {"8": 1}})
     assert not said(desk(rows[:12], group_by="input")[0], "are usual")
 
 

@@ -254,14 +254,16 @@ def test_trl_reward_weights_are_checked_against_the_stored_advantages(desk):
     source = trl_folder(desk.folder / "a", steps)
     right = {"exact_reward": 1.0, "length_reward": 0.5}
     summary, trace = desk(source, reward_weights=right)
-    assert not said(summary, "do not follow")
+    assert summary.findings == []
     assert said(summary, "1·exact_reward + 0.5·length_reward")
     _, batch = trace.batches(["advantage"])
     np.testing.assert_allclose(batch.reward_N, np.ravel(total))
-    for wrong in ({}, {"exact_reward": 1.0}, {**right, "length_reward": -0.5}):
-        assert said(desk(source, reward_weights=wrong)[0], "do not follow", "--reward-weights")
+    assert said(desk(source)[0], "1·exact_reward + 0.5·length_reward")
+    for wrong in ({"exact_reward": 1.0}, {**right, "length_reward": -0.5}):
+        (finding,) = desk(source, reward_weights=wrong)[0].findings
+        assert finding.name == "advantage_mismatch"
     summary, trace = desk(source, columns={"reward": "length_reward"})
-    assert said(summary, "Reward: 1·length_reward.")
+    assert [f.name for f in summary.findings] == ["advantage_mismatch"]
     assert [b.reward_N.tolist() for b in trace.batches([])][1] == np.ravel(length).tolist()
     assert "no such column" in desk.refusal(source, reward_weights={"lenght": 1.0})
 
@@ -272,7 +274,7 @@ def test_trl_without_division_by_the_deviation_is_dr_grpo(desk):
     steps[2] = with_advantage(trl(2, GROUPS[:1]), GROUPS[:1], None)
     summary, trace = desk(trl_folder(desk.folder / "a", steps))
     assert trace.manifest.advantage_config == AdvantageConfig("dr_grpo", 1e-4)
-    assert not said(summary, "do not follow")
+    assert summary.findings == []
 
 
 def test_trl_files_that_repeat_or_that_an_evaluation_overwrote_are_left_out(desk):

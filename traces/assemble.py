@@ -37,9 +37,17 @@ def from_columns(
         mini_batch_rows: configured output rows of a mini-batch, padding included.
         loss_scale_factor: verl's setting of that name.
 
+    Returns:
+        The batch, in canonical order.
+
     Raises:
         TraceError: a required column is missing, a response occurs twice, a group has two
             domains or prompts, or list lengths disagree.
+
+    Example:
+        >>> batch = dfsim.from_columns({"step": 1, "group_uid": ["a", "a"], "reward": [1.0, 0.0]})
+        >>> dfsim.build("maxvar").decide(batch)
+        Decision(1 of 2 responses with weight > 0, mean weight 0.5)
     """
     return _Assembler(columns, where).build(
         domains, advantage_config or AdvantageConfig(), mini_batch_rows, loss_scale_factor
@@ -249,7 +257,9 @@ class _Assembler:
             one_minus_prob_sq_O=sums,
             ref_kl_N=self.rows("ref_kl", np.float64),
             token_offsets=tokens,
+            truncated_N=self.rows("truncated", np.int64),
             policy_version_N=self.rows("policy_version_min", np.int64),
+            policy_version_max_N=self.rows("policy_version_max", np.int64),
             extras={n: v for n, v in extras.items() if v is not None},
             advantage_config=config,
             mini_batch_rows=mini_batch_rows,

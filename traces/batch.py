@@ -22,8 +22,6 @@ from .ragged import (
     Int,
     buckets,
     offsets_of,
-    segment_max,
-    segment_min,
     segment_sum,
 )
 from .schema import COLUMNS, REQUIRED
@@ -37,7 +35,9 @@ FIELDS = {
     "num_tokens": "num_tokens_N",
     "domain": "domain_N",
     "prompt_id": "prompt_id_G",
+    "truncated": "truncated_N",
     "policy_version_min": "policy_version_N",
+    "policy_version_max": "policy_version_max_N",
     "one_minus_prob_sq": "one_minus_prob_sq_O",
     "output_one_minus_prob_sq": "one_minus_prob_sq_O",
     "ref_kl": "ref_kl_N",
@@ -93,6 +93,9 @@ class RolloutBatch:
         one_minus_prob_sq_O: Σ (1−π)² over the output's tokens.
         ref_kl_N: Σ k3 KL to the reference over the response's tokens.
         token_offsets: cuts (N+1) of tokens in responses.
+        truncated_N: 1 where generation ended at the length limit.
+        policy_version_N: oldest policy that wrote a token.
+        policy_version_max_N: newest policy that wrote a token.
         extras: further numeric columns under their own names, each (N): the verifier's own,
             ``task_reward`` and others without a field here.
         advantage_config: how the run computes advantages.
@@ -121,7 +124,9 @@ class RolloutBatch:
     ref_log_prob_T: NDArray[np.float32] | None = None
     entropy_T: NDArray[np.float32] | None = None
     advantage_T: Float | None = None
+    truncated_N: Int | None = None
     policy_version_N: Int | None = None
+    policy_version_max_N: Int | None = None
     extras: Mapping[str, Float] = field(default_factory=dict)
     advantage_config: AdvantageConfig = field(default_factory=AdvantageConfig)
     mini_batch_rows: int | None = None
@@ -133,6 +138,25 @@ class RolloutBatch:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
         assert self.group_offsets[-1] == len(self.reward_N)
+
+    def __repr__(self) -> str:
+        sizes = np.unique(self.group_size_G)
+        size = "–" if not len(sizes) else f"{sizes[0]}" + (f"–{sizes[-1]}" * (len(sizes) > 1))
+        arrays = [
+            f"{f.name}{list(value.shape)}"
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), np.ndarray)
+        ]
+        lines = [
+            f"RolloutBatch step {self.step}: {self.num_responses} responses in {self.num_groups} "
+            f"groups of {size}, {int(self.live_G.sum())} live",
+            f"  {', '.join(arrays)}",
+        ]
+        if self.extras:
+            lines.append(f"  extras: {', '.join(self.extras)}")
+        if self.domains:
+            lines.append(f"  domains: {', '.join(self.domains)}")
+        return "\n".join(lines)
 
     @property
     def num_responses(self) -> int:
@@ -263,11 +287,3 @@ def missing_column(name: str, wanted_by: str, extras: Mapping[str, Any]) -> Trac
         f"{wanted_by} needs column '{name}', which the trace lacks: numeric extra columns of this "
         f"trace are {have}"
     )
-
-
-def reward_span(batch: RolloutBatch) -> tuple[Float, Float]:
-    """Minimum and maximum reward of each group (G), NaN rows aside; ±inf where all are NaN."""
-    nan = np.isnan(batch.reward_N)
-    low = segment_min(np.where(nan, np.inf, batch.reward_N), batch.group_offsets)
-    high = segment_max(np.where(nan, -np.inf, batch.reward_N), batch.group_offsets)
-    return low, high

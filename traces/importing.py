@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,13 @@ from .importers.base import Chunk, Importer, ImportOptions, ImportSummary
 from .importers.domains import prompt_texts
 from .importers.lengths import Lengths
 from .importers.rows import Rows
+from .importers.run_checks import FILE, RunChecks
 from .manifest import MANIFEST, Manifest, checked_config
 from .sessions import merge_outputs
 from .store import TraceWriter
 from .version import __version__
 
 Progress = Callable[[int], None]
-
-MANY_SINGLETONS = 0.95
 
 
 def import_trace(
@@ -51,9 +50,20 @@ def import_trace(
         force: replace an existing trace.
         progress: called with the number of rows read so far.
 
+    Returns:
+        What was read, dropped, inferred, and what stands out.
+
     Raises:
         TraceError: an unknown format, a missing column, or a value that does not fit; names file,
             line, column, value and remedy.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> table = folder / "table.csv"
+        >>> _ = table.write_text("prompt_id,num_correct,num_samples\\np1,3,8\\np2,0,8\\n")
+        >>> dfsim.import_trace(table, folder / "trace").responses
+        16
     """
     options = options or ImportOptions()
     settings = checked_config(config)
@@ -72,9 +82,13 @@ def import_trace(
         if options.domains is not None and options.domains.needs_fit:
             options.domains.fit(_prompts(importer, source, options), summary)
         chunks = importer.read(source, options, summary)
-        parts = _spool(_normalised(chunks, options, measure, summary, progress), Path(spool))
+        spooled = _Spool(Path(spool))
+        spooled.fill(_normalised(chunks, options, measure, summary, progress))
         if options.domains is not None:
             options.domains.report(summary)
+        config = checked_config({**summary.config, **settings})
+        checks = RunChecks(options, config, summary, spooled.files)
+        checks.survey(path for paths in spooled.parts.values() for path in paths)
         writer = TraceWriter(
             folder,
             Manifest(
@@ -82,18 +96,17 @@ def import_trace(
                 source=f"import of {source.name} ({name})",
                 label=label,
                 lengths=summary.lengths,
-                config=checked_config({**summary.config, **settings}),
+                config=config,
             ),
             at_once=False,
         )
-        sizes: Counter[int] = Counter()
-        for step in sorted(parts):
-            frame = pl.concat([pl.read_parquet(p) for p in parts[step]], how="diagonal_relaxed")
+        for step in sorted(spooled.parts):
+            frame = spooled.read(step)
             try:
                 frame = _whole_step(frame, options.nan_reward, summary)
+                frame = checks.step(frame) if frame.height else frame
                 if frame.height:
                     summary.responses += writer.write_step(frame).responses
-                    sizes.update(frame.group_by("group_uid").len()["len"].to_list())
             except TraceError as error:
                 where = "" if str(error).startswith("step ") else f"step {step}: "
                 raise TraceError(f"{source}, {where}{error}") from None
@@ -103,8 +116,15 @@ def import_trace(
                 f"{source} holds nothing to import: of {summary.rows} rows {summary.padding} are "
                 f"padding and {summary.dropped} have no finite reward"
             )
+        told = checks.finish()
+        summary.evaluation = checks.evaluation()
+        writer.manifest = replace(
+            writer.manifest,
+            config=checked_config({**config, **told}),
+            evaluation=summary.evaluation,
+            findings=tuple(summary.findings),
+        )
         writer.publish()
-        _note_sizes(sizes, summary)
     return summary
 
 
@@ -150,31 +170,34 @@ def _whole_step(frame: pl.DataFrame, nan_reward: str, summary: ImportSummary) ->
     return frame.filter(~lacking)
 
 
-def _note_sizes(sizes: Counter[int], summary: ImportSummary) -> None:
-    total = sum(sizes.values())
-    singles = sizes[1] / total
-    if singles >= MANY_SINGLETONS and total > 1 and not summary.singletons_said:
-        summary.note(
-            f"{singles:.0%} of the groups hold a single response: does group_uid name the "
-            "trajectory instead of the prompt group? GRPO compares nothing in such groups."
-        )
-    usual, _ = sizes.most_common(1)[0]
-    if usual > 1 and sizes[2 * usual]:
-        summary.note(
-            f"{sizes[2 * usual]} groups hold {2 * usual} responses where {usual} are usual: one "
-            "prompt drawn twice in a step? Give each draw its own group_uid."
-        )
+class _Spool:
+    """Rows sorted into one file per chunk and step, so that memory holds one chunk at a time.
 
+    Attributes:
+        parts: step → files.
+        files: the source's files, in the order that rows name them by.
+    """
 
-def _spool(frames: Iterator[pl.DataFrame], folder: Path) -> dict[int, list[Path]]:
-    """Sort rows into one file per chunk and step, so that memory holds one chunk at a time."""
-    parts: dict[int, list[Path]] = {}
-    for number, frame in enumerate(frames):
-        for (step,), rows in frame.partition_by("step", as_dict=True).items():
-            path = folder / f"{number:06d}-{len(parts):06d}-{step}.parquet"
-            rows.write_parquet(path, compression="lz4")
-            parts.setdefault(int(step), []).append(path)
-    return parts
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.parts: dict[int, list[Path]] = {}
+        self.files: list[Path] = []
+
+    def fill(self, frames: Iterator[tuple[Path, pl.DataFrame]]) -> None:
+        """Take in a source's rows, with the file that each comes from."""
+        for number, (source, frame) in enumerate(frames):
+            if source not in self.files:
+                self.files.append(source)
+            frame = frame.with_columns(pl.lit(self.files.index(source)).alias(FILE))
+            for (step,), rows in frame.partition_by("step", as_dict=True).items():
+                path = self._folder / f"{number:06d}-{len(self.parts):06d}-{step}.parquet"
+                rows.write_parquet(path, compression="lz4")
+                self.parts.setdefault(int(step), []).append(path)
+
+    def read(self, step: int) -> pl.DataFrame:
+        """All rows of a step."""
+        frames = [pl.read_parquet(path) for path in self.parts[step]]
+        return pl.concat(frames, how="diagonal_relaxed")
 
 
 def _normalised(
@@ -183,11 +206,11 @@ def _normalised(
     measure: Lengths,
     summary: ImportSummary,
     progress: Progress | None,
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[tuple[Path, pl.DataFrame]]:
     for chunk in chunks:
         summary.rows += chunk.frame.height
         frame = Rows(chunk, options, summary).canonical(measure)
         if progress is not None:
             progress(summary.rows)
         if frame.height:
-            yield frame
+            yield chunk.path, frame

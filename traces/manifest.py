@@ -17,6 +17,7 @@ from typing import Any, get_args
 from .advantage import AdvantageConfig, Estimator
 from .errors import TraceError, nearest
 from .files import replacing_file
+from .findings import Finding
 from .schema import TRACE_VERSION
 
 MANIFEST = "manifest.json"
@@ -66,6 +67,8 @@ class Manifest:
         domains: names of the domains that occur, sorted.
         steps: entries sorted by step.
         files: file name → entry.
+        evaluation: why the responses are an evaluation, which never trained; else empty.
+        findings: what stood out when the rows were read.
     """
 
     writer: str
@@ -77,6 +80,8 @@ class Manifest:
     domains: tuple[str, ...] = ()
     steps: tuple[StepEntry, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+    evaluation: str = ""
+    findings: tuple[Finding, ...] = ()
     version: int = TRACE_VERSION
 
     @property
@@ -110,7 +115,8 @@ class Manifest:
             name = "grpo"
         if name == "grpo" and self.config.get("norm_adv_by_std_in_grpo") is False:
             name = "dr_grpo"
-        return AdvantageConfig(name, float(self.config.get("adv_eps", 1e-6)))
+        eps, ddof = self.config.get("adv_eps", 1e-6), self.config.get("adv_std_ddof", 1)
+        return AdvantageConfig(name, float(eps), int(ddof))
 
     @property
     def mini_batch_rows(self) -> int | None:
@@ -134,6 +140,8 @@ def checked_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if name in _POSITIVE and not (number and value > 0):
             raise TraceError(f"--set {name}={value}: it must be a number above 0")
+        if name == "adv_std_ddof" and value not in (0, 1):
+            raise TraceError(f"--set {name}={value}: it must be 0 (population) or 1 (Bessel)")
         if name in _COUNTS and value % 1:
             raise TraceError(f"--set {name}={value}: it must be a whole number")
         try:
@@ -149,6 +157,7 @@ def checked_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write ``manifest.json`` under a temporary name, then rename."""
     record = asdict(manifest)
+    record["findings"] = [finding.to_dict() for finding in manifest.findings]
     record["manifest_sha256"] = _BLANK
     text = json.dumps(record, indent=1, sort_keys=False, allow_nan=False) + "\n"
     head, _, tail = text.rpartition(_BLANK)
@@ -190,6 +199,7 @@ def read_manifest(folder: Path) -> Manifest:
         record["steps"] = tuple(StepEntry(**s) for s in record["steps"])
         record["files"] = {n: FileEntry(**f) for n, f in record["files"].items()}
         record["domains"] = tuple(record["domains"])
+        record["findings"] = tuple(Finding(**f) for f in record.get("findings", ()))
         return Manifest(**record)
     except (KeyError, TypeError, AttributeError):
         raise TraceError(

@@ -56,6 +56,13 @@ def segment_min(values: AnyArray, offsets: Int) -> AnyArray:
     return _reduce(np.minimum, values, offsets, np.inf)
 
 
+def segment_span(values: AnyArray, offsets: Int) -> tuple[AnyArray, AnyArray]:
+    """Minimum and maximum of each segment, NaN aside; +inf and −inf where nothing else is."""
+    nan = np.isnan(values)
+    low = segment_min(np.where(nan, np.inf, values), offsets)
+    return low, segment_max(np.where(nan, -np.inf, values), offsets)
+
+
 def segment_mean(values: AnyArray, offsets: Int) -> Float:
     """Mean of each segment; NaN for an empty one."""
     sizes = np.diff(offsets)

@@ -61,6 +61,7 @@ COLUMNS: dict[str, Column] = {
         _column("is_weight_in", "float32", "response", "rollout_is_weights before dfsim"),
         _column("num_tokens", "int", "response", "trainable tokens of the response", _LENGTHS),
         _column("finish_reason", "str", "response", "why generation ended"),
+        _column("truncated", "int", "response", "1 where generation ended at the length limit"),
         _column("policy_version_min", "int", "response", "oldest policy that wrote a token"),
         _column("policy_version_max", "int", "response", "newest policy that wrote a token"),
         _column("prompt", "str", "response", "prompt text"),

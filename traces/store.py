@@ -242,6 +242,23 @@ class Trace:
             raise TraceError(f"{path}: the trace has no finished step yet")
         self._verified: set[str] = set()
 
+    def __repr__(self) -> str:
+        steps = self.manifest.steps
+        sizes = ", ".join(
+            f"{count:,} {what}"
+            for what in ("groups", "responses", "tokens")
+            if (count := self.count(what)) is not None
+        )
+        lines = [
+            f"Trace {self.path}: {len(steps)} steps ({steps[0].step} … {steps[-1].step}), {sizes}",
+            f"  columns: {', '.join(self.columns)}",
+        ]
+        if self.manifest.domains:
+            lines.append(f"  domains: {', '.join(self.manifest.domains)}")
+        cautions = (self.manifest.label, self.manifest.evaluation)
+        lines += [f"  {text}" for text in cautions if text]
+        return "\n".join(lines)
+
     @property
     def columns(self) -> Mapping[str, str]:
         """Columns that occur in at least one step."""
@@ -262,6 +279,22 @@ class Trace:
         for name in names:
             if not self.has(name):
                 raise missing_column(name, wanted_by, dict.fromkeys(self.extras))
+
+    def refuse_evaluation(self, what: str) -> None:
+        """Refuse to do what only rollouts that trained allow.
+
+        Args:
+            what: what would be done, as a clause: "a screen orders strategies by …".
+
+        Raises:
+            TraceError: the trace is an evaluation.
+        """
+        why = self.manifest.evaluation
+        if why:
+            raise TraceError(
+                f"{self.path} is an evaluation ({why}): its responses never trained, and {what}. "
+                "Import the training rollouts; --purpose training overrides where these are"
+            )
 
     def has(self, name: str) -> bool:
         """Whether a column can be read or derived (advantages come from rewards)."""
@@ -328,11 +361,26 @@ class Trace:
         return TraceError(f"{path} {what}; restore it or re-import")
 
 
+def as_trace(trace: Trace | str | Path) -> Trace:
+    """The trace itself, or the one that a path names (see :func:`open_trace`)."""
+    return trace if isinstance(trace, Trace) else open_trace(trace)
+
+
 def open_trace(path: str | Path) -> Trace:
     """Open a trace, or the only trace below a folder.
 
+    Args:
+        path: the folder.
+
+    Returns:
+        The trace; its rows are read step by step when asked for.
+
     Raises:
         TraceError: nothing there, no trace below it, or several (listed).
+
+    Example:
+        >>> dfsim.open_trace("traces/").count("groups")
+        1440
     """
     root = Path(path)
     if not root.exists():

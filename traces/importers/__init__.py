@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..errors import TraceError, nearest
 from ..schema import REQUIRED
-from . import flat, pass_rate, trl, verl
-from .base import Importer, ImportOptions, sample_of
+from . import areal, flat, group_rewards, open_instruct, pass_rate, prime_rl, tinker, trl, verl
+from .base import Importer, ImportOptions, Sample, samples_of
 from .recognise import explain, explain_file
 
 IMPORTERS: dict[str, Importer] = {
@@ -21,6 +21,15 @@ IMPORTERS: dict[str, Importer] = {
     ),
     "trl": Importer("TRL completions", trl.recognise, trl.read, ("reward_weights", "group_size")),
     "pass-rate": Importer("a pass-rate table", pass_rate.recognise, pass_rate.read),
+    "open-instruct": Importer(
+        "open-instruct rollouts", open_instruct.recognise, open_instruct.read
+    ),
+    "areal": Importer("an AReaL dump", areal.recognise, areal.read),
+    "tinker": Importer("tinker-cookbook rollout summaries", tinker.recognise, tinker.read),
+    "prime-rl": Importer("prime-rl training rollouts", prime_rl.recognise, prime_rl.read),
+    "group-rewards": Importer(
+        "samples with the rewards of their groups", group_rewards.recognise, group_rewards.read
+    ),
 }
 
 
@@ -37,10 +46,13 @@ def choose(source: Path, format: str, options: ImportOptions) -> tuple[str, Impo
             raise TraceError(f"no format is called '{format}'{nearest(format, IMPORTERS)}: {known}")
         return format, IMPORTERS[format]
     explain_file(source)
-    sample = sample_of(source)
-    if set(REQUIRED) <= {*sample.columns, *options.columns}:
-        return "flat", IMPORTERS["flat"]
-    for name, importer in IMPORTERS.items():
-        if importer.recognise(sample):
-            return name, importer
-    raise TraceError(explain(sample.path, sample))
+    first: Sample | None = None
+    for sample in samples_of(source):
+        first = first or sample
+        if set(REQUIRED) <= {*sample.columns, *options.columns}:
+            return "flat", IMPORTERS["flat"]
+        for name, importer in IMPORTERS.items():
+            if importer.recognise(sample):
+                return name, importer
+    assert first is not None
+    raise TraceError(explain(first, source, options))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -12,10 +12,12 @@ from typing import Any, Literal, Protocol, get_args
 import polars as pl
 
 from ..errors import TraceError, nearest
+from ..findings import Finding
 from ..schema import COLUMNS
 
 CHUNK_ROWS = 50_000
 SAMPLE_ROWS = 200
+SAMPLE_FILES = 20
 PLACE = "__row"
 
 IMPORT_ONLY = {
@@ -28,6 +30,10 @@ IMPORT_ONLY = {
 
 NanReward = Literal["fail", "drop-response", "drop-group"]
 NAN_REWARDS: tuple[NanReward, ...] = get_args(NanReward)
+GroupIds = Literal["run", "file"]
+GROUP_IDS: tuple[GroupIds, ...] = get_args(GroupIds)
+Purpose = Literal["auto", "training", "evaluation"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 Length = Literal["chars"]
 LENGTHS: tuple[Length, ...] = get_args(Length)
 
@@ -67,6 +73,11 @@ class ImportOptions:
         group_size: rows a block that is a group, where the format does not say.
         nan_reward: what to do with a response whose reward is missing, NaN or infinite.
         domains: gives rows a domain by their prompt.
+        without: columns that are not read.
+        step: training step of rows that say none.
+        group_ids: whether group ids hold over all files of a step, or each file numbers its own;
+            ``None``: told by the rows, and asked where they can't tell.
+        purpose: whether the rows trained; ``auto``: told by the rows.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +89,10 @@ class ImportOptions:
     group_size: int | None = None
     nan_reward: NanReward = "fail"
     domains: GivesDomains | None = None
+    without: tuple[str, ...] = ()
+    step: int | None = None
+    group_ids: GroupIds | None = None
+    purpose: Purpose = "auto"
 
     def __post_init__(self) -> None:
         known = {**COLUMNS, **IMPORT_ONLY}
@@ -101,8 +116,11 @@ class ImportSummary:
         lengths: where response lengths came from, or ``None``.
         dropped: responses dropped for want of a reward.
         config: settings of the run that the format implies.
-        singletons_said: whether a note says already that groups hold one response.
+        reward_is_score: whether every row so far has verl's ``reward`` beside an equal ``score``.
+        derived: whether the format's own rule was seen to give the stored advantages.
+        evaluation: why the rows are an evaluation that never trained, or empty.
         notes: sentences about what was inferred.
+        findings: what stands out in the rows.
     """
 
     rows: int = 0
@@ -113,8 +131,11 @@ class ImportSummary:
     lengths: str | None = None
     dropped: int = 0
     config: dict[str, Any] = field(default_factory=dict)
-    singletons_said: bool = False
+    reward_is_score: bool | None = None
+    derived: bool = False
+    evaluation: str = ""
     notes: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         """Add a sentence once."""
@@ -189,16 +210,53 @@ class Importer:
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
-def sample_of(source: Path) -> Sample:
-    """Read the first rows of a source.
+def samples_of(source: Path) -> Iterator[Sample]:
+    """Read the first rows of a source's files, of each set of columns once.
 
     Raises:
         TraceError: nothing there, nothing readable, or no row in it.
     """
-    for path in source_files(source, SUFFIXES):
-        for chunk in read_chunks(path, SAMPLE_ROWS):
-            return Sample(path, chunk.frame)
-    raise TraceError(f"{source} holds no row; nothing to import")
+    seen: list[set[str]] = []
+    for path in source_files(source, SUFFIXES)[:SAMPLE_FILES]:
+        chunk = next(read_chunks(path, SAMPLE_ROWS), None)
+        if chunk is None:
+            continue
+        sample = Sample(path, chunk.frame)
+        if sample.columns not in seen:
+            seen.append(sample.columns)
+            yield sample
+    if not seen:
+        raise TraceError(f"{source} holds no row; nothing to import")
+
+
+def chunks_with(
+    source: Path,
+    suffixes: tuple[str, ...],
+    names: Sequence[str],
+    format: str,
+    summary: ImportSummary,
+    columns: Mapping[str, str] | None = None,
+) -> Iterator[Chunk]:
+    """Chunks of the files that hold given columns; files that hold none of them are left out.
+
+    Args:
+        source: file or folder.
+        suffixes: of the files.
+        names: columns that every row of the format has.
+        format: what errors call it.
+        summary: is told what was left out.
+        columns: as of :func:`read_chunks`.
+
+    Raises:
+        TraceError: a file has some of the columns and lacks others.
+    """
+    for path in source_files(source, suffixes):
+        for chunk in read_chunks(path, columns=columns):
+            if not set(names) & set(chunk.frame.columns) and source.is_dir():
+                summary.note(f"Left out, as it holds no rollouts: {path.name}.")
+                break
+            require(chunk, names, format)
+            yield chunk
 
 
 def require(chunk: Chunk, names: Iterable[str], format: str) -> None:
@@ -219,8 +277,10 @@ def require(chunk: Chunk, names: Iterable[str], format: str) -> None:
 def source_files(source: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """Return the file, or the files of a folder, with one of the suffixes; sorted by name.
 
+    A folder that holds none itself is looked through with all folders below it.
+
     Raises:
-        TraceError: nothing there, or no such file in the folder.
+        TraceError: nothing there, or no such file in the folder or below it.
     """
     if not source.exists():
         raise TraceError(f"{source} does not exist")
@@ -229,12 +289,15 @@ def source_files(source: Path, suffixes: tuple[str, ...]) -> list[Path]:
         if source.suffix.lower() not in suffixes:
             raise TraceError(f"{source} is no {wanted} file; convert it, or name one that is")
         return [source]
-    found = sorted(
-        p for p in source.iterdir() if p.suffix.lower() in suffixes and not p.name.startswith(".")
-    )
-    if not found:
-        raise TraceError(f"{source} holds no {wanted} file; name the folder that holds them")
-    return found
+    for paths in (source.iterdir(), source.rglob("*")):
+        found = sorted(p for p in paths if p.suffix.lower() in suffixes and _visible(p, source))
+        if found:
+            return found
+    raise TraceError(f"{source} holds no {wanted} file, nor does a folder below it")
+
+
+def _visible(path: Path, root: Path) -> bool:
+    return path.is_file() and not any(p.startswith(".") for p in path.relative_to(root).parts)
 
 
 def read_chunks(

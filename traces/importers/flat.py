@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..schema import REQUIRED
-from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
+from .base import (
+    SUFFIXES,
+    Chunk,
+    ImportOptions,
+    ImportSummary,
+    Sample,
+    read_chunks,
+    source_files,
+)
 
 
 def recognise(sample: Sample) -> bool:
@@ -15,6 +23,14 @@ def recognise(sample: Sample) -> bool:
 
 
 def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterator[Chunk]:
-    """Yield the rows of a file, or of a folder's files, as they are."""
+    """Yield the rows of a file, or of a folder's files, as they are.
+
+    A file of a folder that holds none of the columns that a trace needs is left out.
+    """
+    wanted = {options.columns.get(name, name) for name in REQUIRED}
     for path in source_files(source, SUFFIXES):
-        yield from read_chunks(path, columns=options.columns)
+        for chunk in read_chunks(path, columns=options.columns):
+            if source.is_dir() and not wanted & set(chunk.frame.columns):
+                summary.note(f"Left out, as it holds no rollouts: {path.name}.")
+                break
+            yield chunk

@@ -12,6 +12,7 @@ from ..errors import TraceError, nearest
 from ..schema import COLUMNS, NO_DOMAIN, REQUIRED, TOKEN_COLUMNS, WHOLE
 from ..store import dtype_of
 from .base import IMPORT_ONLY, PLACE, Chunk, ImportOptions, ImportSummary
+from .conventions import remedy_for, step_of, with_endings, with_split
 from .lengths import Lengths
 
 MAX_TOKENS = 2**31 - 1
@@ -31,6 +32,7 @@ class Rows:
         self._drop_padding()
         if self.frame.height == 0:
             return self.frame
+        self.frame = with_split(with_endings(self.frame))
         self._leave_out()
         if self.options.nan_reward != "fail":
             self._mark_missing_rewards()
@@ -40,6 +42,7 @@ class Rows:
         self._mask_tokens()
         self._collapse_advantage()
         self._identify_prompt()
+        self._name_groups()
         self._flatten_text()
         self._number_rollouts()
         for name in self.frame.columns:
@@ -62,18 +65,37 @@ class Rows:
                     f"{self.chunk.path} has no column '{column}'{nearest(column, have)}, which "
                     f"--map {name}={column} names; it has: {', '.join(have)}"
                 )
-        taken = set(self.options.columns.values())
+        for name in self.options.without:
+            if name not in have:
+                raise TraceError(
+                    f"{self.chunk.path} has no column '{name}'{nearest(name, have)}, which "
+                    f"--without {name} names; it has: {', '.join(have)}"
+                )
+        taken = {*self.options.columns.values(), *self.options.without}
         mapped = [pl.col(c).alias(n) for n, c in self.options.columns.items()]
         rest = [n for n in have if n not in taken and n not in self.options.columns]
         frame = self.frame.select(PLACE, *rest, *mapped)
+        if "step" not in frame.columns:
+            frame = self._with_step(frame)
         arrays = [n for n, dtype in frame.schema.items() if isinstance(dtype, pl.Array)]
         self.frame = frame.with_columns(pl.col(n).arr.to_list() for n in arrays)
         for name in REQUIRED:
             if name not in self.frame.columns:
                 raise TraceError(
-                    f"{self.chunk.path} has no column '{name}' ({COLUMNS[name].help}); name it "
-                    f"with --map {name}=COLUMN{nearest(name, have)}. It has: {', '.join(have)}"
+                    f"{self.chunk.path} has no column '{name}' ({COLUMNS[name].help}); "
+                    f"{remedy_for(name, have)}. It has: {', '.join(have)}"
                 )
+
+    def _with_step(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The step of rows that say none: the user's, or that of their folder."""
+        if self.options.step is not None:
+            self.summary.note(f"The rows say no step: all are step {self.options.step} (--step).")
+            return frame.with_columns(step=pl.lit(self.options.step))
+        step = step_of(self.chunk.path.absolute())
+        if step is None:
+            return frame
+        self.summary.note("The rows say no step: it is taken from the names of files or folders.")
+        return frame.with_columns(step=pl.lit(step))
 
     def _drop_padding(self) -> None:
         if "is_padding" in self.frame.columns:
@@ -170,15 +192,15 @@ class Rows:
         elif not isinstance(frame.schema.get("prompt_id"), pl.List):
             return
         texts = frame["prompt_id"].to_list()
-        digest: dict[str, str] = {}
-        for value in texts:
-            key = str(value)
-            if key not in digest:
-                digest[key] = hashlib.blake2b(
-                    key.encode("utf-8", "replace"), digest_size=8
-                ).hexdigest()
+        digest = {key: _digest(key) for key in {str(v) for v in texts}}
         ids = [None if v is None else digest[str(v)] for v in texts]
         self.frame = frame.with_columns(pl.Series("prompt_id", ids, dtype=pl.String))
+
+    def _name_groups(self) -> None:
+        """A chat prompt as a group's key becomes its digest."""
+        if self.frame.schema["group_uid"].is_nested():
+            names = [None if v is None else _digest(str(v)) for v in self.frame["group_uid"]]
+            self.frame = self.frame.with_columns(pl.Series("group_uid", names, dtype=pl.String))
 
     def _number_rollouts(self) -> None:
         """rollout_idx from text such as ``uid_2``: the number at its end."""
@@ -309,6 +331,10 @@ class Rows:
             named += f" (as {column})"
         place = Chunk(self.chunk.path, self.frame).place(row)
         raise TraceError(f"{place}: {named} holds {shown}; {remedy}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _first(flags: pl.Series) -> int:

@@ -7,13 +7,12 @@ logged columns, advantage. TRL divides by the standard deviation plus 1e-4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from ..advantage import AdvantageConfig, advantages
 from ..errors import TraceError, nearest
 from ..ragged import Float
 from .base import (
@@ -27,10 +26,13 @@ from .base import (
     source_files,
 )
 from .blocks import blocks
+from .reward_parts import EPS, RewardBatch, RewardParts, find_parts, parts_of, total_reward
 
-EPS = 1e-4
 _OWN = {"step", "prompt", "completion", "advantage", PLACE}
-_TOLERANCE = 1e-3
+_TOLD = 1e-3
+"""An advantage above this tells what the reward was made of."""
+SAMPLED_FILES = 20
+"""Files with advantages that are read to find it."""
 
 
 def recognise(sample: Sample) -> bool:
@@ -47,8 +49,7 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
     kept = _kept_files(files, summary)
     size = options.group_size
     weights: dict[str, float] | None = None
-    checked = False
-    summary.config.update(adv_eps=EPS, adv_estimator="grpo")
+    summary.config.update(adv_eps=EPS)
     for path, height in kept.items():
         for chunk in read_chunks(path, max(height, 1)):  # no block lies across two chunks
             require(chunk, ("step", "prompt", "completion"), "a TRL completions file")
@@ -59,12 +60,12 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
                 )
             summary.config["n"] = size
             if weights is None:
-                weights = _weights(chunk, options, summary)
+                parts = None if options.columns.get("reward") else _parts(kept, size, options)
+                weights = _weights(chunk, options, parts, summary)
             elif not options.reward_weights and "reward" not in options.columns:
                 _refuse_others(chunk, weights)
             frame = _blocks(chunk, size)
             frame = frame.with_columns(pl.Series("reward", _total(chunk, weights)))
-            checked = checked or _check_advantage(frame, weights, size, summary)
             yield chunk.with_frame(frame)
 
 
@@ -125,13 +126,49 @@ def _blocks(chunk: Chunk, size: int) -> pl.DataFrame:
     ).rename({"completion": "response"})
 
 
+def _numeric_names(frame: pl.DataFrame) -> list[str]:
+    kinds = frame.schema.items()
+    return [n for n, t in kinds if (t.is_numeric() or t == pl.Boolean) and n not in _OWN]
+
+
 def _reward_names(frame: pl.DataFrame) -> list[str]:
-    numeric = [n for n, t in frame.schema.items() if t.is_numeric() and n not in _OWN]
+    numeric = [n for n in _numeric_names(frame) if frame.schema[n].is_numeric()]
     return [n for n in numeric if "reward" in n.lower()] or numeric
 
 
-def _weights(chunk: Chunk, options: ImportOptions, summary: ImportSummary) -> dict[str, float]:
-    """Weights of the reward functions: the user's, else all 1."""
+def _parts(files: Mapping[Path, int], size: int, options: ImportOptions) -> RewardParts | None:
+    """What the stored advantages of the first files say that the reward was made of."""
+    batches: list[RewardBatch] = []
+    first: set[str] = set()
+    for path, height in files.items():
+        for chunk in read_chunks(path, max(height, 1)):
+            frame = chunk.frame
+            whole = frame.height % size == 0 and frame.height > 0
+            if not whole or not frame.schema.get("advantage", pl.Null()).is_numeric():
+                continue
+            names = list(options.reward_weights) or _numeric_names(frame)
+            if not set(names) <= set(frame.columns):
+                continue
+            if batches and set(names) != set(batches[0].columns):
+                continue
+            first |= set(_reward_names(frame))
+            columns = {n: _values(chunk, n) for n in names}
+            advantage = frame["advantage"].cast(pl.Float64).fill_null(0.0).to_numpy()
+            offsets = np.arange(0, frame.height + 1, size)
+            batches.append(RewardBatch(columns, advantage, offsets))
+        if sum(bool(np.abs(b.advantage_N).max() > _TOLD) for b in batches) >= SAMPLED_FILES:
+            break
+    if not batches:
+        return None
+    if options.reward_weights:
+        return parts_of(batches, options.reward_weights)
+    return find_parts(batches, sorted(first))
+
+
+def _weights(
+    chunk: Chunk, options: ImportOptions, parts: RewardParts | None, summary: ImportSummary
+) -> dict[str, float]:
+    """Weights of the reward functions: the user's, those that the advantages say, else all 1."""
     frame = chunk.frame
     chosen = options.columns.get("reward")
     if chosen is not None and options.reward_weights:
@@ -145,14 +182,39 @@ def _weights(chunk: Chunk, options: ImportOptions, summary: ImportSummary) -> di
                     f"seem to be: {', '.join(names) or 'none'}"
                 )
         weights = dict(options.reward_weights)
+    elif parts is not None:
+        weights = dict(parts.weights)
     elif not names:
         raise TraceError(
             f"{chunk.path} has no numeric reward column; name one with --reward-weights COLUMN=1"
         )
     else:
         weights = dict.fromkeys(names, 1.0)
-    summary.note("Reward: " + " + ".join(f"{w:g}·{n}" for n, w in weights.items()) + ".")
+    total = " + ".join(f"{w:g}·{n}" for n, w in weights.items()).replace("+ -", "− ")
+    summary.note(f"Reward: {total}{_as_told(parts)}.")
+    if parts is not None:
+        summary.config["adv_estimator"] = parts.rule
+        summary.derived = parts.rule == "gdpo"
     return weights
+
+
+def _as_told(parts: RewardParts | None) -> str:
+    """What the stored advantages say of it."""
+    if parts is None:
+        return ""
+    text = f", from which the stored advantages follow by {TRL_WORDS[parts.rule]}"
+    text += f" (within {max(parts.error, 1e-6):.0e} of the largest)"
+    if parts.solved and parts.rule != "dr_grpo":
+        text += "; the weights were solved for, and only their ratios are known"
+    return text
+
+
+TRL_WORDS = {
+    "grpo": "GRPO's rule",
+    "dr_grpo": 'Dr.GRPO\'s (scale_rewards="none")',
+    "grpo_batch": 'GRPO\'s, scaled over the batch (scale_rewards="batch")',
+    "gdpo": 'GDPO\'s (multi_objective_aggregation="normalize_then_sum", arXiv:2601.05242)',
+}
 
 
 def _refuse_others(chunk: Chunk, weights: dict[str, float]) -> None:
@@ -165,49 +227,25 @@ def _refuse_others(chunk: Chunk, weights: dict[str, float]) -> None:
         )
 
 
-def _check_advantage(
-    frame: pl.DataFrame, weights: dict[str, float], size: int, summary: ImportSummary
-) -> bool:
-    """Find the estimator that gives the stored advantages; whether these rows could tell."""
-    if not frame.schema.get("advantage", pl.Null()).is_numeric():
-        return True
-    stored = frame["advantage"].to_numpy()
-    reward = frame["reward"].to_numpy()
-    offsets = np.arange(0, len(reward) + 1, size)
-    tells = False
-    for name in ("grpo", "dr_grpo"):
-        with np.errstate(over="ignore", invalid="ignore"):  # sizes are checked later
-            found = advantages(reward, offsets, AdvantageConfig(name, EPS))
-        tells |= max(np.nanmax(np.abs(x), initial=0.0) for x in (found, stored)) > _TOLERANCE
-        if np.nanmax(np.abs(found - stored), initial=0.0) < _TOLERANCE:
-            summary.config["adv_estimator"] = name
-            return tells
-    summary.note(
-        f"The stored advantages do not follow from the reward {' + '.join(weights)}: other "
-        "weights, or rewards scaled over the batch? Give --reward-weights NAME=WEIGHT. Replay uses "
-        "the stored advantages."
-    )
-    return True
-
-
 def _total(chunk: Chunk, weights: dict[str, float]) -> Float:
     """Weighted sum over reward functions; one that scored nothing (None, NaN) adds nothing."""
-    parts = []
-    for name, weight in weights.items():
-        if name not in chunk.frame.columns:
-            have = [n for n in chunk.frame.columns if n != PLACE]
-            raise TraceError(
-                f"{chunk.path} has no column '{name}'{nearest(name, have)}, which the reward is "
-                f"made of; it has: {', '.join(have)}"
-            )
-        column = chunk.frame[name]
-        usable = column.dtype.is_numeric() or column.dtype in (pl.Null, pl.Boolean, pl.String)
-        values = column.cast(pl.Float64, strict=False) if usable else column
-        if not usable or values.null_count() > column.null_count():
-            raise TraceError(
-                f"{chunk.path}: column '{name}' must hold one number a row, as the reward is made "
-                "of it; choose others with --reward-weights NAME=WEIGHT"
-            )
-        parts.append(weight * values.fill_null(np.nan).to_numpy())
-    every = np.stack(parts)
-    return np.where(np.isnan(every).all(axis=0), np.nan, np.nansum(every, axis=0))
+    return total_reward({name: _values(chunk, name) for name in weights}, weights)
+
+
+def _values(chunk: Chunk, name: str) -> Float:
+    """One number a row; NaN where a function did not score."""
+    if name not in chunk.frame.columns:
+        have = [n for n in chunk.frame.columns if n != PLACE]
+        raise TraceError(
+            f"{chunk.path} has no column '{name}'{nearest(name, have)}, which the reward is "
+            f"made of; it has: {', '.join(have)}"
+        )
+    column = chunk.frame[name]
+    usable = column.dtype.is_numeric() or column.dtype in (pl.Null, pl.Boolean, pl.String)
+    values = column.cast(pl.Float64, strict=False) if usable else column
+    if not usable or values.null_count() > column.null_count():
+        raise TraceError(
+            f"{chunk.path}: column '{name}' must hold one number a row, as the reward is made "
+            "of it; choose others with --reward-weights NAME=WEIGHT"
+        )
+    return values.fill_null(np.nan).to_numpy()

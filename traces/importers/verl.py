@@ -29,6 +29,7 @@ from .base import (
     source_files,
 )
 from .blocks import blocks
+from .conventions import step_of
 
 _KEY = r"^(.+)_(\d+)_(\d+)$"
 _TEXT = {"input": "prompt", "output": "response"}
@@ -95,17 +96,25 @@ def _chunks(
             if options.columns.get("step") in frame.columns:
                 frame = frame.with_columns(step=pl.col(options.columns["step"]))
             elif "step" not in frame.columns:
-                if not path.stem.isdigit():
+                step = int(path.stem) if path.stem.isdigit() else options.step
+                step = step_of(path.absolute()) if step is None else step
+                if step is None:
                     raise TraceError(
                         f"{path}: rows have no 'step' and the file is not named STEP.jsonl; "
-                        "rename it, or import with --map step=COLUMN"
+                        "rename it, or import with --map step=COLUMN or --step 0"
                     )
-                frame = frame.with_columns(step=pl.lit(int(path.stem)))
+                frame = frame.with_columns(step=pl.lit(step))
             names = dict(_TEXT)
             if "reward" not in options.columns and "score" in frame.columns:
                 names["score"] = "reward"
-                if "reward" in frame.columns:  # a validation dump has both
+                if "reward" in frame.columns:
                     summary.note("The reward is 'score'; --reward reward chooses the other column.")
+                    equal = (
+                        frame["score"].cast(pl.String).eq_missing(frame["reward"].cast(pl.String))
+                    )
+                    summary.reward_is_score = summary.reward_is_score is not False and equal.all()
+                else:
+                    summary.reward_is_score = False
             names = {k: v for k, v in names.items() if k in frame.columns}
             yield chunk.with_frame(frame.drop(names.values(), strict=False).rename(names))
 
@@ -131,10 +140,9 @@ def _grouped(
     keys = set(counts.select("step", "prompt").hash_rows().to_list())
     if (counts["len"] == 1).all() and seen.isdisjoint(keys):
         seen |= keys
-        summary.singletons_said = True
         summary.note(
             "The dump has no group id and every prompt occurs once, so each response is a group of "
-            "one: GRPO has nothing to compare there, and verl leaves the raw reward as advantage."
+            "one: verl leaves its raw reward as advantage."
         )
         return frame.with_columns(group_uid=pl.format("{}-{}", pl.lit(chunk.path.stem), PLACE))
     sizes = counts["len"].value_counts().sort("len").rows()

@@ -1,0 +1,41 @@
+"""Findings: what stands out, with a name to go by, a sentence to act on, and the evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What stands out in data, or in what a strategy does to it.
+
+    Attributes:
+        name: what it is called in every table and file.
+        message: a sentence to act on.
+        evidence: the figures behind it.
+        remedy: what to do, where the message does not say it.
+    """
+
+    name: str
+    message: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        evidence = {name: plain(value) for name, value in self.evidence.items()}
+        record = {"name": self.name, "message": self.message, "evidence": evidence}
+        return {**record, "remedy": self.remedy} if self.remedy else record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Finding:
+        """Read what :meth:`to_dict` wrote."""
+        return cls(**record)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON: what is not finite becomes null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
