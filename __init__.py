@@ -7,34 +7,73 @@ from typing import TYPE_CHECKING, Any
 from .traces.version import __version__
 
 if TYPE_CHECKING:
+    from .sim.census import census as inspect
     from .sim.mix_result import replay_mixers
+    from .sim.mixing import Candidates
     from .sim.replay import replay
     from .sim.screen import screen
     from .sim.seeds.compare import compare
+    from .sim.success import Success
+    from .strategies.base import Decision, param
     from .strategies.catalog import build
     from .strategies.check import check_strategy
-    from .traces.store import open_trace
+    from .traces.assemble import from_columns
+    from .traces.batch import RolloutBatch
+    from .traces.errors import DfsimError, StrategyError, TraceError
+    from .traces.findings import Finding
+    from .traces.importers.base import ImportOptions
+    from .traces.importing import import_trace
+    from .traces.store import Trace, open_trace
 
 __all__ = [
+    "Candidates",
+    "Decision",
+    "DfsimError",
+    "Finding",
+    "ImportOptions",
+    "RolloutBatch",
+    "StrategyError",
+    "Success",
+    "Trace",
+    "TraceError",
     "__version__",
     "build",
     "check_strategy",
     "compare",
+    "from_columns",
+    "import_trace",
+    "inspect",
     "open_trace",
+    "param",
     "replay",
     "replay_mixers",
     "screen",
 ]
 
 _HOMES = {
+    "Candidates": "sim.mixing",
+    "Decision": "strategies.base",
+    "DfsimError": "traces.errors",
+    "Finding": "traces.findings",
+    "ImportOptions": "traces.importers.base",
+    "RolloutBatch": "traces.batch",
+    "StrategyError": "traces.errors",
+    "Success": "sim.success",
+    "Trace": "traces.store",
+    "TraceError": "traces.errors",
     "build": "strategies.catalog",
     "check_strategy": "strategies.check",
     "compare": "sim.seeds.compare",
+    "from_columns": "traces.assemble",
+    "import_trace": "traces.importing",
+    "inspect": "sim.census:census",
     "open_trace": "traces.store",
+    "param": "strategies.base",
     "replay": "sim.replay",
     "replay_mixers": "sim.mix_result",
     "screen": "sim.screen",
 }
+"""Name → module, and after a colon its name there; loaded when first asked for."""
 
 
 def __getattr__(name: str) -> Any:
@@ -42,4 +81,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dfsim' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    module, _, inside = _HOMES[name].partition(":")
+    return getattr(import_module(f".{module}", __name__), inside or name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -24,11 +24,14 @@ from .sim.options import (
     Resamples,
     Seed,
     Strategies,
+    SuccessColumn,
+    SuccessThreshold,
     Sweep,
     TracePath,
 )
 from .traces.errors import DfsimError
 from .traces.files import refuse_here
+from .traces.spelling import speaking
 
 app = typer.Typer(
     name="dfsim",
@@ -48,7 +51,8 @@ def _command(function: F) -> F:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with speaking("shell"):
+                return function(*args, **kwargs)
         except DfsimError as error:
             _stop(f"dfsim: {error}", 2)
         except BrokenPipeError:
@@ -93,6 +97,8 @@ def replay(
     seed: Seed = 0,
     tie_seed: Annotated[int, typer.Option(help="Seed that breaks ties across groups.")] = 0,
     phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
+    success: SuccessColumn = "reward",
+    success_threshold: SuccessThreshold = None,
     candidates: Annotated[
         str, typer.Option(help="Mixers: sync, prompts, or oversample=K; where draws come from.")
     ] = "prompts",
@@ -107,6 +113,7 @@ def replay(
     from .sim.mixing import Candidates, clocks_of
     from .sim.replay import OnDecision, each_of
     from .sim.replay import replay as run
+    from .sim.success import Success
     from .strategies.mix.grammar import chosen_of
     from .traces.files import check_new_folder
     from .traces.store import open_trace
@@ -118,8 +125,15 @@ def replay(
         from .sim.census import cannot_run
 
         skipped = cannot_run(trace)
+    solved = Success(success, success_threshold)
     chosen, mixes = chosen_of(
-        strategy or [], param or [], scorer, actuator, tie_seed=tie_seed, skip=skipped
+        strategy or [],
+        param or [],
+        scorer,
+        actuator,
+        tie_seed=tie_seed,
+        skip=skipped,
+        shared=solved.parameters,
     )
     watchers: list[OnDecision] = []
     text = None
@@ -189,6 +203,8 @@ def inspect(
     prompts: Annotated[
         Path | None, typer.Option(help="Write one row a prompt (.csv or .parquet).")
     ] = None,
+    success: SuccessColumn = "reward",
+    success_threshold: SuccessThreshold = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -198,13 +214,14 @@ def inspect(
     from .sim.census import census
     from .sim.replay import describe
     from .sim.result import dump_json
+    from .sim.success import Success
     from .traces.store import open_trace
 
     trace = open_trace(path)
     if prompts is not None:
         check_prompts(trace, prompts)
     with _progress("inspect", quiet or json) as tick:
-        found = census(trace, tick)
+        found = census(trace, tick, success=Success(success, success_threshold))
     if prompts is not None:
         write_prompts(found, prompts)
     if json:
@@ -261,6 +278,9 @@ def import_(
     reward: Annotated[
         str | None, typer.Option(help="Column that is the reward; short for --map reward=.")
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Column not to read, such as advantage.")
+    ] = None,
     reward_weights: Annotated[
         str | None, typer.Option(help="TRL: weights of reward functions, a=1,b=0.5.")
     ] = None,
@@ -273,6 +293,16 @@ def import_(
     group_size: Annotated[
         int | None, typer.Option(help="verl v0, TRL: rows of a block that is one group.", min=1)
     ] = None,
+    step: Annotated[
+        int | None, typer.Option(help="Training step of rows that say none, such as 0.", min=0)
+    ] = None,
+    group_ids: Annotated[
+        str | None,
+        typer.Option(help="Several files: ids hold over the run, or each file numbers its own."),
+    ] = None,
+    purpose: Annotated[
+        str, typer.Option(help="auto, training or evaluation: whether the rows trained.")
+    ] = "auto",
     domains_from: Annotated[
         Path | None, typer.Option(help="Training set to look domains up in, by prompt.")
     ] = None,
@@ -303,7 +333,7 @@ def import_(
     from .sim.census import cannot_run
     from .sim.result import dump_json
     from .strategies.grammar import assignments, number, one_of, yaml_value
-    from .traces.importers.base import LENGTHS, NAN_REWARDS, ImportOptions
+    from .traces.importers.base import GROUP_IDS, LENGTHS, NAN_REWARDS, PURPOSES, ImportOptions
     from .traces.importers.domains import choose_domains
     from .traces.importing import import_trace
     from .traces.store import open_trace
@@ -315,6 +345,7 @@ def import_(
     weights = assignments((reward_weights or "").split(",") if reward_weights else [], "weights")
     options = ImportOptions(
         columns=columns,
+        without=tuple(without or ()),
         tokenizer=tokenizer,
         length=None if length is None else one_of(length, LENGTHS, "--length"),
         keep_text=keep_text,
@@ -322,6 +353,9 @@ def import_(
         group_by=group_by,
         group_size=group_size,
         nan_reward=one_of(nan_reward, NAN_REWARDS, "--nan-reward"),
+        step=step,
+        group_ids=None if group_ids is None else one_of(group_ids, GROUP_IDS, "--group-ids"),
+        purpose=one_of(purpose, PURPOSES, "--purpose"),
         domains=choose_domains(
             domains_from, list(assignments(domain_regex or [], "--domain-regex")), domain_clusters
         ),
@@ -340,7 +374,8 @@ def import_(
         )
     lacking = cannot_run(open_trace(out))
     if json:
-        record = {"trace": str(out), **vars(summary), "cannot_run": lacking}
+        findings = [finding.to_dict() for finding in summary.findings]
+        record = {"trace": str(out), **vars(summary), "findings": findings, "cannot_run": lacking}
         typer.echo(dump_json(record))
         return
     print_import(summary, str(out), lacking, console())

@@ -10,7 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ..sim.options import Force, Json, Quiet, Resamples, Seed, TracePath
+from ..sim.options import (
+    Force,
+    Json,
+    Quiet,
+    Resamples,
+    Seed,
+    SuccessColumn,
+    SuccessThreshold,
+    TracePath,
+)
 from ..traces.errors import DfsimError
 from .gate import Gate
 
@@ -92,8 +101,9 @@ def rehearse(
     quiet: Quiet = False,
 ) -> None:
     """Run the real verl trainer on this CPU: a tiny model, a verifiable task of three domains."""
-    from ..sim.result import dump_json, plain
+    from ..sim.result import dump_json
     from ..strategies.mix.grammar import chosen_of
+    from ..traces.findings import plain
     from .overrides import dfsim_overrides
     from .rehearsal.launch import Rehearsal, run_rehearsal
 
@@ -154,6 +164,8 @@ def promote(
         str, typer.Option(help="A step that keeps nothing: skip_update, keep_all or deliver.")
     ] = "skip_update",
     tie_seed: Annotated[int, typer.Option(help="Breaks ties across groups.", min=0)] = 0,
+    success: SuccessColumn = "reward",
+    success_threshold: SuccessThreshold = None,
     resamples: Resamples = 200,
     seed: Seed = 0,
     force: Force = False,
@@ -164,6 +176,7 @@ def promote(
     from ..sim.progress import progress
     from ..sim.replay import replay
     from ..sim.result import dump_json
+    from ..sim.success import Success
     from ..strategies.grammar import one_of, strategies_of
     from ..strategies.mix.presets import is_mix
     from ..traces.store import open_trace
@@ -177,7 +190,9 @@ def promote(
             "proportions"
         )
     trace = open_trace(path)
-    chosen = strategies_of([strategy], param or [], tie_seed=tie_seed)
+    trace.refuse_evaluation("a promotion forecasts training")
+    solved = Success(success, success_threshold)
+    chosen = strategies_of([strategy], param or [], tie_seed=tie_seed, shared=solved.parameters)
     if len(chosen) != 1:
         raise DfsimError(f"one strategy is promoted at a time; -p names {len(chosen)}")
     scaling = one_of(rescale, RESCALE, "--rescale")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..sim.result import plain
+from ..traces.findings import plain
 from ..traces.ragged import AnyArray
 
 PREFIX = "dfsim_proof_"

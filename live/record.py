@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..sim.result import plain
 from ..strategies.base import Strategy
 from ..strategies.catalog import PRESETS, build
 from ..strategies.mix.presets import Mix, build_mix
+from ..traces.findings import plain
 
 
 def strategy_record(strategy: Strategy) -> dict[str, Any]:

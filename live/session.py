@@ -10,12 +10,12 @@ import numpy as np
 
 from ..sim.aggregation import check_mode
 from ..sim.estimators import estimate_step
-from ..sim.result import plain
 from ..strategies.base import Scores
 from ..strategies.catalog import build
 from ..strategies.mix.base import domain_step
 from ..traces.batch import RolloutBatch
 from ..traces.errors import TraceError
+from ..traces.findings import plain
 from ..traces.schema import NO_DOMAIN, TOKEN_COLUMNS
 from .adapt import flat, read_rows, write_fields
 from .capture import AUTO_TOKENS, Capture, CapturedStep, columns_of, estimate_size

@@ -13,6 +13,7 @@ from ..strategies.catalog import PRESETS
 from ..strategies.mix.grammar import chosen_of
 from ..strategies.mix.presets import Mix, is_mix
 from ..traces.errors import DfsimError, nearest
+from ..traces.spelling import speaking
 from .delivery import ON_EMPTY, RESCALE, OnEmpty, Rescale
 from .promotion import Promotion, read_promotion
 from .record import mix_record, strategy_record
@@ -210,10 +211,8 @@ def _built(
     """Build strategies by the grammar of the command line, in this one's words."""
     if not names:
         return [], []
-    try:
+    with speaking("hydra"):
         return chosen_of(names, params, tie_seed=tie_seed)
-    except DfsimError as error:
-        raise type(error)(str(error).replace("-p ", "+dfsim.params.")) from None
 
 
 def _stem(name: str) -> str:

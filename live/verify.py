@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from ..sim.replay import columns_for, replay
-from ..sim.result import plain
 from ..strategies.base import Scores, Strategy
 from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError, TraceError
+from ..traces.findings import plain
 from ..traces.store import Trace
 from .delivery import Applied, apply, tokens_of
 from .gate import Gate

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..traces.findings import Finding
+
 PAGE = "index.html"
 SVG_LIMIT = 400_000
 """Bytes from which on a figure is embedded as PNG: a browser redraws an SVG at every scroll."""
@@ -69,15 +71,6 @@ class Figure:
     stem: str
     alt: str
     caption: str = ""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A diagnosis: its name, a sentence with the evidence, and what to do."""
-
-    name: str
-    message: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True)

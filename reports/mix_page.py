@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..sim.mix_summary import MixReport
-from .findings import found_of
-from .html import Cell, Column, Figure, Section, Table
+from .html import Cell, Column, Figure, Findings, Section, Table
 from .mix_tables import HEADINGS, clock_gap, run_cells, setting
 
 HELP = {
@@ -48,7 +47,7 @@ def mix_section(mixers: Sequence[MixReport]) -> Section:
         text=[setting(mixers[0])],
         tables=[_runs(mixers), _shares(mixers)],
         figures=figures,
-        findings=[found_of(m.name, m.diagnosis, clock_gap(m)) for m in mixers],
+        findings=[Findings(m.name, m.diagnosis, clock_gap(m)) for m in mixers],
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..sim.diagnosis import live_groups
 from ..sim.mix_summary import MixReport
-from ..sim.result import Diagnosis, Estimates, ReplayResult, StrategyResult
-from .findings import found_of
-from .html import Cell, Column, Figure, Page, Section, Sentence, Table
+from ..sim.result import Estimates, ReplayResult, StrategyResult
+from ..traces.findings import Finding
+from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
 from .mix_page import mix_section
 from .origin import made_by
 from .sensitivity import STEM, sweeps
@@ -79,6 +79,8 @@ def replay_page(record: Mapping[str, Any]) -> Page:
 def _sentences(
     result: ReplayResult, mixers: Sequence[MixReport], alone: bool
 ) -> Iterator[Sentence]:
+    for finding in result.findings:
+        yield Sentence(finding.message, "The data", [finding.name])
     if not alone:
         yield from (Sentence(line) for line in sampling(result))
         none = result.strategies["none"].estimates["effective_batch"].mean
@@ -101,7 +103,7 @@ def _asks_for(mixer: MixReport) -> str:
     return f"asks for {', '.join(shares)} at the end of this run."
 
 
-def _names(diagnosis: Sequence[Diagnosis]) -> list[str]:
+def _names(diagnosis: Sequence[Finding]) -> list[str]:
     return [d.name for d in diagnosis]
 
 
@@ -154,7 +156,8 @@ def _sections(result: ReplayResult) -> Iterator[Section]:
     ]
     if any(split):
         yield Section("Where and when", tables=[table for table in split if table])
-    findings = [found_of(s.name, s.diagnosis) for s in result.strategies.values() if s.diagnosis]
+    findings = [Findings("The data", result.findings)] if result.findings else []
+    findings += [Findings(s.name, s.diagnosis) for s in result.strategies.values() if s.diagnosis]
     quiet = [n for n, s in result.strategies.items() if n != "none" and not s.diagnosis]
     if findings or quiet:
         text = [f"Nothing stands out in {', '.join(quiet)}."] if quiet else []

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from ..sim.options import Force, Json, Out, Quiet, Resamples, Seed, Strategies, Sweep
+from ..sim.options import (
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Resamples,
+    Seed,
+    Strategies,
+    SuccessColumn,
+    SuccessThreshold,
+    Sweep,
+)
 from ..traces.errors import StrategyError
 from ..traces.files import check_new_folder, refuse_here
 
@@ -30,6 +41,8 @@ def screen(
     seed: Seed = 0,
     tie_seed: Annotated[int, typer.Option(help="Seed that breaks ties across groups.")] = 0,
     phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
+    success: SuccessColumn = "reward",
+    success_threshold: SuccessThreshold = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -38,6 +51,7 @@ def screen(
     from ..sim.progress import progress
     from ..sim.result import dump_json
     from ..sim.screen import screen as run
+    from ..sim.success import Success
     from ..strategies.mix.grammar import chosen_of
     from ..traces.store import open_trace
     from .pages import SCREEN_JSON
@@ -46,7 +60,10 @@ def screen(
     from .tables import console
 
     traces = [open_trace(path) for path in paths]
-    chosen, mixes = chosen_of(strategy or ["all"], param or [], tie_seed=tie_seed)
+    solved = Success(success, success_threshold)
+    chosen, mixes = chosen_of(
+        strategy or ["all"], param or [], tie_seed=tie_seed, shared=solved.parameters
+    )
     if mixes:
         name = mixes[0].name
         raise StrategyError(

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..sim.result import ReplayResult
 from ..sim.screen_result import RankAgreement, Screened
-from .findings import found_of
-from .html import Cell, Column, Figure, Page, Section, Sentence, Table
+from ..traces.findings import Finding
+from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
 from .origin import made_by
 from .replay_page import HELP
 from .screen_tables import (
@@ -60,6 +60,8 @@ def screen_page(record: Mapping[str, Any]) -> Page:
 
 def _sentences(trace: Mapping[str, Any], several: bool) -> Iterator[Sentence]:
     where = f"{trace['trace']['path']}: " if several else ""
+    for finding in trace.get("findings", ()):
+        yield Sentence(finding["message"], f"{where}The data", [finding["name"]])
     for part in trace["shortlist"]:
         yield Sentence("\n".join(part["sentences"]), f"{where}{part['heading']}")
 
@@ -87,7 +89,9 @@ def _sections(trace: Mapping[str, Any], index: int, record: Mapping[str, Any]) -
             ),
         ],
     )
-    findings = [found_of(r.name, r.result.diagnosis) for r in rows if r.result.diagnosis]
+    about = [Finding.from_dict(f) for f in trace.get("findings", ())]
+    findings = [Findings("The data", about)] if about else []
+    findings += [Findings(r.name, r.result.diagnosis) for r in rows if r.result.diagnosis]
     if findings:
         yield Section(f"Findings on {trace['trace']['path']}", findings=findings)
 

@@ -20,6 +20,7 @@ from .tables import (
     fitted,
     lacking_lines,
     number,
+    print_findings,
     print_notes,
     strategy_cells,
     trace_line,
@@ -71,6 +72,9 @@ def print_screen(result: ScreenResult, out: Console) -> None:
 def _print_trace(screened: TraceScreen, out: Console) -> None:
     out.print(Text(trace_line(screened.replay), style="dim"))
     out.print()
+    if screened.replay.findings:
+        print_findings("the data", screened.replay.findings, out)
+        out.print()
     found = screened.differences
     spare = ("signal_scale", "trained_token_frac", "group_bias", "effective_batch_low")
     out.print(fitted(partial(_table, screened), map(_name, screened.names), spare, out))

@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..sim.census import Census
+from ..sim.data_check import Truncation
 from ..sim.diagnosis import live_groups
-from ..sim.result import Diagnosis, ReplayResult, StrategyResult
+from ..sim.result import ReplayResult, StrategyResult
 from ..strategies.base import ParamInfo
 from ..strategies.catalog import PRESETS, build, preset_parameters
 from ..strategies.mix.presets import MIXERS, mix_parameters
+from ..traces.findings import Finding
 from ..traces.importers.base import ImportSummary
 from ..traces.store import Trace
 
@@ -110,6 +112,9 @@ def print_replay(result: ReplayResult, out: Console) -> None:
         fitted(partial(_strategies, result), result.strategies, ("signal_scale", "group_bias"), out)
     )
     out.print()
+    if result.findings:
+        print_findings("the data", result.findings, out)
+        out.print()
     _print_sampling(result, out)
     for name, strategy in result.strategies.items():
         if name != "none":
@@ -131,7 +136,7 @@ def _strategies(result: ReplayResult, without: Set[str]) -> Table:
     return table
 
 
-def print_findings(name: str, diagnosis: Sequence[Diagnosis], out: Console) -> None:
+def print_findings(name: str, diagnosis: Sequence[Finding], out: Console) -> None:
     """Print a name and what was found of it."""
     heading = Text(name, style="bold")
     if not diagnosis:
@@ -230,15 +235,24 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
             f"mean {q['mean']:.1f}, 5 % {q['p5']:.0f}, median {q['median']:.0f}, 95 % "
             f"{q['p95']:.0f}, max {q['max']:.0f} {unit}",
         )
+    if found.truncation is not None:
+        yield "truncated", _truncated(found.truncation)
+    if found.lag is not None:
+        unit = "steps" if found.lag.by_step else "versions"
+        yield "policy lag", f"mean {found.lag.mean:.2f}, at most {found.lag.max} {unit}"
     levels = ", ".join(f"{r:g}: {c:,}" for r, c in sorted(found.levels.items()))
-    mean = number(found.reward_mean, ".3f")
-    yield "rewards", f"mean {mean}; {levels or 'continuous'}"
+    mean, column = number(found.reward_mean, ".3f"), found.success.column
+    of = "" if column == "reward" else f"{column} "
+    yield "rewards", f"mean {mean}; {of}{levels or 'continuous'}"
+    if found.advantages is not None:
+        yield "advantages", "\n".join(found.advantage_sentences()) or "no live group tells"
     yield (
         "no signal",
         f"{found.constant_share:.0%} of the groups have one reward; "
         f"{found.singleton_share:.0%} hold a single response",
     )
-    yield "anomalies", "\n".join(found.anomalies) or "none"
+    shown = [f for f in found.findings if f.name not in ("advantage_mismatch", "advantages_zero")]
+    yield "stands out", "\n".join(finding.message for finding in shown) or "nothing"
     yield "prompts", _prompts(found)
     ran = [n for n in PRESETS if n not in found.cannot_run]
     yield "can run", ", ".join(ran)
@@ -247,13 +261,30 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
     yield "precision", _precision(found)
 
 
+def _truncated(found: Truncation) -> str:
+    tokens = "" if math.isnan(found.token_frac) else f", {found.token_frac:.0%} of the tokens"
+    return (
+        f"{found.frac:.0%} of the responses ended by length{tokens}; {found.live_by_length:,} of "
+        f"{found.live:,} live groups fail only by it"
+    )
+
+
 def _prompts(found: Census) -> str:
     if not found.prompts:
         return "no prompt ids, so drift over visits can't be seen"
     if found.drift is None:
-        return f"{len(found.prompts):,}, none seen twice, so drift can't be seen"
+        why = "none seen twice, so drift can't be seen"
+        if found.revisited:
+            why = (
+                "rewards are continuous, so drift takes a threshold: --success-threshold, or "
+                "--success COLUMN"
+            )
+        return f"{len(found.prompts):,}; {why}"
     parts = ", ".join(f"{c:,} {s.replace('_', ' ')}" for s, c in found.drift.items())
-    return f"{len(found.prompts):,}; of {found.revisited:,} seen at several steps: {parts}"
+    return (
+        f"{len(found.prompts):,}; of {found.revisited:,} seen at several steps: {parts} "
+        f"(solved: {found.success})"
+    )
 
 
 def _precision(found: Census) -> str:
@@ -317,6 +348,14 @@ def print_import(
         )
     lines.append(f"lengths: {summary.lengths or 'unknown; token figures will be null'}")
     lines += [f"can't run {line}" for line in lacking_lines(lacking)]
+    if summary.evaluation:
+        lines.insert(
+            0,
+            f"an evaluation ({summary.evaluation}): its responses never trained, so it is neither "
+            "screened nor mixed (--purpose training overrides)",
+        )
+    if summary.findings:
+        print_findings("stands out", summary.findings, out)
     print_notes([*lines, *summary.notes], out)
 
 

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..strategies.catalog import PRESETS, build
-from ..traces.batch import RolloutBatch, reward_span
+from ..traces.advantage_check import AdvantageReport, sentences
+from ..traces.batch import RolloutBatch
 from ..traces.errors import TraceError
-from ..traces.ragged import segment_sum
+from ..traces.findings import Finding, plain
+from ..traces.group_sizes import GroupSizes
+from ..traces.ragged import segment_span, segment_sum
+from ..traces.store import as_trace
+from .data_check import COLUMNS, DataCheck, PolicyLag, Truncation
 from .replay import Progress, replay
-from .result import Estimate, plain
+from .result import Estimate
+from .success import Success
 
 if TYPE_CHECKING:
     import polars as pl
 
     from ..traces.store import Trace
 
-SUCCESS_THRESHOLD = 0.5
 FORGOTTEN_DROP = 0.5
 SCALE_RATIO = 5.0
-MAX_LEVELS = 12
 
-_STATUS = {
-    "never_solved": "no response of any visit solved",
-    "mastered": "every response of the last visit solved",
-    "forgotten": "last visit's solve rate at least 0.5 below the best earlier one",
-    "learning": "none of these",
-}
+STATUSES = ("never_solved", "mastered", "forgotten", "learning")
+"""No response of any visit solved; every one of the last visit; the last visit's solve rate at
+least .5 below the best earlier one; none of these."""
 
 
 @dataclass
@@ -102,17 +105,23 @@ class Census:
         steps: step numbers.
         sizes: group size → groups.
         domains: name → counts and rewards.
-        levels: reward → responses, up to a dozen distinct rewards; empty beyond.
+        success: when a response counts as solved.
+        levels: value of the success column → responses; empty beyond a dozen.
         lengths: quantiles of response length, or ``None``.
         constant_share: groups of two or more whose rewards are equal, of all groups.
         singleton_share: groups of one, of all groups.
-        anomalies: sentences.
-        drift: status → prompts; ``None`` without prompt ids, or where no prompt came twice.
+        findings: what stands out in the data.
+        advantages: what the stored advantages say, or ``None``.
+        truncation: responses that ended by length, or ``None`` where the trace does not say.
+        lag: how old the sampling policies were, or ``None`` likewise.
+        drift: status → prompts; ``None`` without prompt ids, where no prompt came twice, or where
+            rewards are continuous and nobody said when they are solved.
         revisited: prompts seen at more than one step.
         cannot_run: preset → reason.
         baseline: ``none``'s effective batch over the run.
     """
 
+    success: Success = field(default_factory=Success)
     steps: list[int] = field(default_factory=list)
     sizes: Counter[int] = field(default_factory=Counter)
     domains: dict[str, _Domain] = field(default_factory=dict)
@@ -123,12 +132,23 @@ class Census:
     reward_mean: float = math.nan
     constant_share: float = math.nan
     singleton_share: float = math.nan
-    anomalies: list[str] = field(default_factory=list)
+    continuous: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    advantages: AdvantageReport | None = None
+    truncation: Truncation | None = None
+    lag: PolicyLag | None = None
     prompts: dict[str, _Prompt] = field(default_factory=dict)
     drift: dict[str, int] | None = None
     revisited: int = 0
     cannot_run: dict[str, str] = field(default_factory=dict)
     baseline: Estimate | None = None
+
+    def __repr__(self) -> str:
+        found = ", ".join(finding.name for finding in self.findings) or "nothing stands out"
+        return (
+            f"Census of {len(self.steps)} steps, {self.groups:,} groups, {self.responses:,} "
+            f"responses, mean reward {self.reward_mean:.3g}: {found}; .prompt_table(), .to_dict()"
+        )
 
     @property
     def more_steps(self) -> int | None:
@@ -159,6 +179,16 @@ class Census:
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
+    def _advantage_record(self) -> dict[str, Any]:
+        assert self.advantages is not None
+        config = self.advantages.config
+        figures = {n: plain(v) for n, v in vars(self.advantages).items() if n != "config"}
+        return {**figures, "adv_estimator": None if config is None else config.adv_estimator}
+
+    def advantage_sentences(self) -> list[str]:
+        """What the stored advantages say, a line each."""
+        return [] if self.advantages is None else list(sentences(self.advantages))
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         baseline = None if self.baseline is None else self.baseline.to_dict()
@@ -180,10 +210,23 @@ class Census:
                 "mean": plain(self.reward_mean),
                 "levels": {f"{r:g}": c for r, c in sorted(self.levels.items())},
             },
+            "success": {"column": self.success.column, "threshold": self.success.limit},
             "lengths": self.lengths,
+            "truncation": None
+            if self.truncation is None
+            else {
+                "frac": self.truncation.frac,
+                "token_frac": plain(self.truncation.token_frac),
+                "live_groups": self.truncation.live,
+                "live_by_length": self.truncation.live_by_length,
+            },
+            "policy_lag": None
+            if self.lag is None
+            else {"mean": self.lag.mean, "max": self.lag.max, "in_steps": self.lag.by_step},
+            "advantages": None if self.advantages is None else self._advantage_record(),
             "constant_share": self.constant_share,
             "singleton_share": self.singleton_share,
-            "anomalies": self.anomalies,
+            "findings": [finding.to_dict() for finding in self.findings],
             "prompts": len(self.prompts) or None,
             "revisited_prompts": self.revisited,
             "prompt_drift": self.drift,
@@ -193,18 +236,38 @@ class Census:
         }
 
 
-def census(trace: Trace, progress: Progress | None = None) -> Census:
+def census(
+    trace: Trace | str | Path,
+    progress: Progress | None = None,
+    *,
+    success: Success | None = None,
+) -> Census:
     """Look at every response of a trace once.
 
     Args:
-        trace: from :func:`dfsim.open_trace`.
+        trace: from :func:`dfsim.open_trace`, or its path.
         progress: called with (steps done, steps in all).
+        success: when a response counts as solved; default: reward > 0.5.
+
+    Returns:
+        What the trace holds, what stands out, how prompts drift, and what can run.
+
+    Raises:
+        TraceError: the trace lacks the success column, or a file can't be read.
+
+    Example:
+        >>> dfsim.inspect("traces/").drift["mastered"] > 0
+        True
     """
-    found = Census()
-    columns = ["num_tokens", "domain", "prompt_id", "old_log_probs", "rollout_log_probs"]
+    trace = as_trace(trace)
+    found = Census(success=success or Success())
+    trace.require(found.success.columns, "the success rate")
+    columns = ["domain", "prompt_id", "advantage", "old_log_probs", "rollout_log_probs"]
+    columns += [*COLUMNS, *trace.extras]
+    check = DataCheck(trace, [found.success], others=True)
+    sizes = GroupSizes(int(trace.manifest.config["n"]) if trace.manifest.config.get("n") else None)
     lengths: list[Any] = []
-    levels: Counter[float] = Counter()
-    bad = Counter[str]()
+    unusable = Counter[str]()
     total = len(trace.manifest.steps)
     reward_sum, rewarded, constant, singles = 0.0, 0, 0, 0
     for done, batch in enumerate(trace.batches(columns), start=1):
@@ -212,31 +275,33 @@ def census(trace: Trace, progress: Progress | None = None) -> Census:
         found.groups += batch.num_groups
         found.responses += batch.num_responses
         found.sizes.update(batch.group_size_G.tolist())
+        prompts = None if batch.prompt_id_G is None else batch.prompt_id_G.tolist()
+        sizes.add(batch.step, batch.group_size_G.tolist(), prompts)
+        check.add(batch)
         known = batch.reward_N[~np.isnan(batch.reward_N)]
         reward_sum += float(known.sum())
         rewarded += len(known)
-        bad["responses without a reward (NaN), which never train"] += batch.num_responses - len(
-            known
-        )
+        lacking = batch.num_responses - len(known)
+        unusable["responses without a reward (NaN), which never train"] += lacking
         dull = ~batch.live_G & (batch.group_size_G > 1)
         constant += int(dull.sum())
         singles += int((batch.group_size_G == 1).sum())
-        if len(levels) <= MAX_LEVELS:
-            levels.update(known.tolist())
         if batch.num_tokens_N is not None:
             lengths.append(batch.num_tokens_N.astype(np.int32))
-            bad["responses without a token"] += int((batch.num_tokens_N == 0).sum())
+            unusable["responses without a token"] += int((batch.num_tokens_N == 0).sum())
         for name in ("old_log_prob", "rollout_log_prob"):
             values = getattr(batch, f"{name}_T")
             if values is not None:
-                bad[f"tokens whose {name}s value is NaN or infinite"] += int(
+                unusable[f"tokens whose {name}s value is NaN or infinite"] += int(
                     (~np.isfinite(values)).sum()
                 )
         _add_domains(found, batch, dull)
         _add_prompts(found, batch, dull)
         if progress is not None:
             progress(done, total)
-    found.levels = dict(levels) if len(levels) <= MAX_LEVELS else {}
+    levels = check.levels[found.success]
+    found.levels, found.continuous = levels.levels, levels.continuous
+    found.advantages, found.truncation, found.lag = check.report(), check.truncation, check.lag
     found.reward_mean = reward_sum / rewarded if rewarded else math.nan
     found.constant_share = constant / found.groups
     found.singleton_share = singles / found.groups
@@ -250,12 +315,31 @@ def census(trace: Trace, progress: Progress | None = None) -> Census:
             "p95": float(high),
             "max": float(every.max()),
         }
-    found.anomalies = [f"{count} {what}" for what, count in bad.items() if count]
-    found.anomalies += _scale_anomalies(found) + _step_anomalies(trace, found)
+    found.findings = _findings(trace, found, check, sizes, unusable)
     _judge_prompts(found)
     found.cannot_run = cannot_run(trace)
     found.baseline = replay(trace, ["none"]).strategies["none"].estimates["effective_batch"]
     return found
+
+
+def _findings(
+    trace: Trace, found: Census, check: DataCheck, sizes: GroupSizes, unusable: Counter[str]
+) -> list[Finding]:
+    """Everything that stands out, each name once; what the import said comes first."""
+    listed = list(check.findings())
+    if sizes.n is not None or not trace.manifest.source.startswith("import"):
+        listed += sizes.findings()
+    listed += [
+        Finding("unusable_values", f"{count:,} {what}.", {"count": count})
+        for what, count in unusable.items()
+        if count
+    ]
+    listed += [*_mixed_scales(found), *_step_findings(trace, found)]
+    seen: dict[tuple[str, str], Finding] = {}
+    for finding in listed:
+        key = finding.message if finding.name == "unusable_values" else ""
+        seen.setdefault((finding.name, key), finding)
+    return list(seen.values())
 
 
 def cannot_run(trace: Trace) -> dict[str, str]:
@@ -272,7 +356,7 @@ def cannot_run(trace: Trace) -> dict[str, str]:
 def _add_domains(found: Census, batch: RolloutBatch, dull: Any) -> None:
     if batch.domain_G is None:
         return
-    low, high = reward_span(batch)
+    low, high = segment_span(batch.reward_N, batch.group_offsets)
     known = ~np.isnan(batch.reward_N)
     sums = segment_sum(np.where(known, batch.reward_N, 0.0), batch.group_offsets)
     counts = segment_sum(known.astype(np.int64), batch.group_offsets)
@@ -291,9 +375,8 @@ def _add_domains(found: Census, batch: RolloutBatch, dull: Any) -> None:
 def _add_prompts(found: Census, batch: RolloutBatch, dull: Any) -> None:
     if batch.prompt_id_G is None:
         return
-    solved = segment_sum(
-        (batch.reward_N > SUCCESS_THRESHOLD).astype(np.int64), batch.group_offsets
-    ).tolist()
+    solves = found.success.solved_N(batch).astype(np.int64)
+    solved = segment_sum(solves, batch.group_offsets).tolist()
     sizes = batch.group_size_G.tolist()
     for group, name in enumerate(batch.prompt_id_G):
         domain = None if batch.domain_G is None else batch.domains[batch.domain_G[group]]
@@ -304,35 +387,43 @@ def _add_prompts(found: Census, batch: RolloutBatch, dull: Any) -> None:
 def _judge_prompts(found: Census) -> None:
     again = [p for p in found.prompts.values() if p.visits > 1]
     found.revisited = len(again)
-    if again:
+    if again and (found.success.given or not found.continuous):
         counts = Counter(p.status for p in again)
-        found.drift = {status: counts[status] for status in _STATUS}
+        found.drift = {status: counts[status] for status in STATUSES}
 
 
-def _scale_anomalies(found: Census) -> list[str]:
+def _mixed_scales(found: Census) -> Iterator[Finding]:
     spans = {n: d.high - d.low for n, d in found.domains.items() if d.high > d.low}
     if len(spans) < 2:
-        return []
+        return
     small, large = min(spans, key=spans.__getitem__), max(spans, key=spans.__getitem__)
     if spans[large] < SCALE_RATIO * spans[small]:
-        return []
+        return
     a, b = found.domains[small], found.domains[large]
-    return [
-        f"mixed reward scales: domain '{small}' in [{a.low:g}, {a.high:g}], '{large}' in "
-        f"[{b.low:g}, {b.high:g}]; batch-wide rules (topk, diffband, softmax) then compare them"
-    ]
+    yield Finding(
+        "mixed_reward_scales",
+        f"Mixed reward scales: domain '{small}' in [{a.low:g}, {a.high:g}], '{large}' in "
+        f"[{b.low:g}, {b.high:g}]; batch-wide rules (topk, diffband, softmax) then compare them.",
+        {"domains": {small: [a.low, a.high], large: [b.low, b.high]}},
+    )
 
 
-def _step_anomalies(trace: Trace, found: Census) -> list[str]:
-    out = []
+def _step_findings(trace: Trace, found: Census) -> Iterator[Finding]:
     same: dict[str, list[int]] = {}
     for entry in trace.manifest.steps:
         same.setdefault(entry.digest, []).append(entry.step)
     copies = [steps for steps in same.values() if len(steps) > 1]
     if copies:
         pairs = "; ".join(" = ".join(map(str, steps)) for steps in copies[:3])
-        out.append(f"duplicate steps, the same rows under several numbers: {pairs}")
+        yield Finding(
+            "duplicate_steps",
+            f"Duplicate steps, the same rows under several numbers: {pairs}.",
+            {"steps": copies},
+        )
     gap = found.steps[-1] - found.steps[0] + 1 - len(found.steps)
     if gap:
-        out.append(f"{gap} step numbers between {found.steps[0]} and {found.steps[-1]} are absent")
-    return out
+        yield Finding(
+            "absent_steps",
+            f"{gap} step numbers between {found.steps[0]} and {found.steps[-1]} are absent.",
+            {"absent": gap},
+        )

@@ -9,8 +9,10 @@ import numpy as np
 
 from ..strategies.base import Decision, Strategy
 from ..strategies.signals import TokenEfficiency
+from ..traces.findings import Finding
 from ..traces.ragged import Float
-from .result import Diagnosis, Estimates
+from ..traces.spelling import option
+from .result import Estimates
 from .terms import Weighted
 
 SCALE_BAND = (0.8, 1.25)
@@ -18,6 +20,7 @@ BIAS_LIMIT = 0.2
 TIE_LIMIT = 0.1
 NO_OP_LIMIT = 0.1
 STARVED = 0.1
+BEYOND_LIVE = 1.25
 
 FACTS = (
     "uniform",
@@ -106,17 +109,17 @@ class RunFacts:
         return self.estimates[estimator].mean
 
 
-def diagnose(run: RunFacts) -> list[Diagnosis]:
+def diagnose(run: RunFacts) -> list[Finding]:
     """All findings that apply, most drastic first."""
     return [finding for check in _CHECKS for finding in check(run)]
 
 
-def _no_op(run: RunFacts) -> Iterator[Diagnosis]:
+def _no_op(run: RunFacts) -> Iterator[Finding]:
     uniform = run.facts["uniform"] > 0
     share = float(uniform.mean())
     if share >= NO_OP_LIMIT:
         what = "on every step" if share == 1 else f"on {uniform.sum()} of {len(uniform)} steps"
-        yield Diagnosis(
+        yield Finding(
             "no_op",
             f"{run.name} changes nothing {what}: its weights are one constant, so training would "
             f"be as without it{_but_scale(run)}.",
@@ -124,6 +127,7 @@ def _no_op(run: RunFacts) -> Iterator[Diagnosis]:
                 "share": share,
                 "steps": [s for s, u in zip(run.steps, uniform, strict=True) if u],
             },
+            "Change its parameters until it acts, or train without it.",
         )
 
 
@@ -132,10 +136,10 @@ def _but_scale(run: RunFacts) -> str:
     return "" if abs(scale - 1) < 1e-6 else f", but for a loss {scale:.2f} times as large"
 
 
-def _empty_step(run: RunFacts) -> Iterator[Diagnosis]:
+def _empty_step(run: RunFacts) -> Iterator[Finding]:
     empty = run.facts["kept"] == 0
     if empty.any():
-        yield Diagnosis(
+        yield Finding(
             "empty_step",
             f"{run.name} keeps nothing on {empty.sum()} of {len(empty)} steps: decide what the "
             "trainer does then (skip the update, or keep all), or loosen its parameters.",
@@ -143,10 +147,10 @@ def _empty_step(run: RunFacts) -> Iterator[Diagnosis]:
         )
 
 
-def _thin_batch(run: RunFacts) -> Iterator[Diagnosis]:
+def _thin_batch(run: RunFacts) -> Iterator[Finding]:
     own, none = run.mean("effective_batch"), run.baseline["effective_batch"].mean
     if own < 0.5 * none:
-        yield Diagnosis(
+        yield Finding(
             "thin_batch",
             f"{run.name} leaves an effective batch of {live_groups(own)} of {live_groups(none)} "
             "live groups: expect noisier updates; generate more prompts a step, or keep more.",
@@ -154,11 +158,24 @@ def _thin_batch(run: RunFacts) -> Iterator[Diagnosis]:
         )
 
 
-def _scale_shift(run: RunFacts) -> Iterator[Diagnosis]:
+def _bracket_beyond_live(run: RunFacts) -> Iterator[Finding]:
+    high, none = run.mean("effective_batch_high"), run.baseline["effective_batch"].mean
+    if high > BEYOND_LIVE * none:
+        low = run.mean("effective_batch_low")
+        yield Finding(
+            "bracket_beyond_live",
+            f"{run.name}'s bracket reaches {live_groups(high)}, beyond the {live_groups(none)} "
+            "live groups that there are: the noise model does not fit these weights and "
+            f"advantages, so only the lower end, {live_groups(low)}, says anything.",
+            {"low": low, "high": high, "live": none},
+        )
+
+
+def _scale_shift(run: RunFacts) -> Iterator[Finding]:
     scale, cv = run.mean("signal_scale"), run.mean("signal_scale_cv")
     if scale < SCALE_BAND[0] or scale > SCALE_BAND[1]:
         steady = "" if np.isnan(cv) else f", varying by {cv:.0%} over steps"
-        yield Diagnosis(
+        yield Finding(
             "scale_shift",
             f"{run.name} scales the policy gradient by {scale:.2f}{steady}. "
             f"{_optimizer(run.optimizer, scale)}",
@@ -178,22 +195,24 @@ def _optimizer(name: str | None, scale: float) -> str:
     return f"Under {name} that is {sgd}."
 
 
-def _biased_groups(run: RunFacts) -> Iterator[Diagnosis]:
+def _biased_groups(run: RunFacts) -> Iterator[Finding]:
     bias, one_sided = run.mean("group_bias"), run.mean("one_sided_frac")
     if bias > BIAS_LIMIT:
         push = "up" if run.mean("positive_share") > 0.5 else "down"
-        yield Diagnosis(
+        yield Finding(
             "biased_groups",
             f"{run.name} unbalances groups: {bias:.0%} of a group's signal no longer cancels, and "
             f"pushes responses {push} on the whole. {_cure(run)}",
             {"group_bias": bias, "positive_share": run.mean("positive_share")},
         )
     if one_sided > 0.5:
-        yield Diagnosis(
+        yield Finding(
             "one_sided",
             f"{run.name} keeps advantages of one sign only in {one_sided:.0%} of the groups it "
             "trains on: it imitates or suppresses instead of comparing.",
             {"one_sided_frac": one_sided},
+            "Keep both signs of a group, or take a variant that re-normalises advantages inside "
+            "the kept subset.",
         )
 
 
@@ -205,21 +224,23 @@ def _cure(run: RunFacts) -> str:
     return "Weigh whole groups alike, or re-centre advantages after weighting, to avoid it."
 
 
-def _tie_break(run: RunFacts) -> Iterator[Diagnosis]:
+def _tie_break(run: RunFacts) -> Iterator[Finding]:
     tied = float(run.facts["tied_frac"].mean())
     if tied > TIE_LIMIT:
-        yield Diagnosis(
+        yield Finding(
             "tie_break",
             f"{tied:.0%} of {run.name}'s decisions fall between equal scores, as they must where "
             "rewards take few levels: which of the equals train is the tie rule's choice.",
             {"tied_frac": tied},
+            f"Try other values of {option('tie_seed')} before crediting the rule; a finer reward "
+            "breaks ties by itself.",
         )
 
 
-def _splits_nothing(run: RunFacts) -> Iterator[Diagnosis]:
+def _splits_nothing(run: RunFacts) -> Iterator[Finding]:
     dropped, live = run.facts["dropped"].sum(), run.facts["dropped_live"].sum()
     if run.strategy.kind == "select" and dropped > 0 and live == 0:
-        yield Diagnosis(
+        yield Finding(
             "splits_nothing",
             f"{run.name} drops only responses whose advantage is 0: the gradient's direction stays "
             "as it is. It saves the update's compute, and pays only with refill.",
@@ -227,7 +248,7 @@ def _splits_nothing(run: RunFacts) -> Iterator[Diagnosis]:
         )
 
 
-def _kl_dominates(run: RunFacts) -> Iterator[Diagnosis]:
+def _kl_dominates(run: RunFacts) -> Iterator[Finding]:
     kl, own = run.facts["kl"].sum(), run.facts["policy_gradient"].sum()
     none = run.baseline_facts["policy_gradient"].sum()
     kept = run.mean("kept_frac")
@@ -235,7 +256,7 @@ def _kl_dominates(run: RunFacts) -> Iterator[Diagnosis]:
         return
     rise = none / own
     if rise * kept > 1.0 + 1e-9:
-        yield Diagnosis(
+        yield Finding(
             "kl_dominates",
             f"{run.name} raises the KL : policy-gradient ratio {rise:.2f}-fold, more than the "
             f"{1 / kept:.2f} that dropping rows explains: zero weights do not mask the KL loss. "
@@ -244,12 +265,12 @@ def _kl_dominates(run: RunFacts) -> Iterator[Diagnosis]:
         )
 
 
-def _domain_starved(run: RunFacts) -> Iterator[Diagnosis]:
+def _domain_starved(run: RunFacts) -> Iterator[Finding]:
     if not any(share for share, _ in run.domain_signal.values()):
         return
     for domain, (share, none) in run.domain_signal.items():
         if none > 0 and share < STARVED * none:
-            yield Diagnosis(
+            yield Finding(
                 "domain_starved",
                 f"{run.name} leaves domain '{domain}' {share:.1%} of the signal, of {none:.1%} "
                 "without it: that domain stops learning.",
@@ -257,11 +278,11 @@ def _domain_starved(run: RunFacts) -> Iterator[Diagnosis]:
             )
 
 
-def _prefers_long(run: RunFacts) -> Iterator[Diagnosis]:
+def _prefers_long(run: RunFacts) -> Iterator[Finding]:
     scorer = run.strategy.scorer
     negative = float(run.facts["negative_frac"].mean())
     if isinstance(scorer, TokenEfficiency) and scorer.metric == "efficiency" and negative > 0:
-        yield Diagnosis(
+        yield Finding(
             "prefers_long",
             f"{run.name} divides rewards by tokens, and {negative:.0%} of them are negative: it "
             "then prefers long answers. Shift rewards to be ≥ 0, or set metric=short.",
@@ -269,10 +290,11 @@ def _prefers_long(run: RunFacts) -> Iterator[Diagnosis]:
         )
 
 
-_CHECKS: tuple[Callable[[RunFacts], Iterator[Diagnosis]], ...] = (
+_CHECKS: tuple[Callable[[RunFacts], Iterator[Finding]], ...] = (
     _no_op,
     _empty_step,
     _thin_batch,
+    _bracket_beyond_live,
     _biased_groups,
     _scale_shift,
     _splits_nothing,

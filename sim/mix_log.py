@@ -110,6 +110,7 @@ def read_log(trace: Trace, mixes: Sequence[Mix], progress: Progress | None = Non
         TraceError: a selector needs a column that the trace lacks.
         StrategyError: the trace has no domains.
     """
+    trace.refuse_evaluation("a mixer steers what trains next")
     trace.require(["domain"], "a mixer")
     domains = tuple(sorted(trace.manifest.domains))
     selectors = {selector_of(m): m.then for m in mixes}

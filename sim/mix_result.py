@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from ..strategies.base import Strategy
 from ..strategies.mix.base import SoftmaxRule
 from ..strategies.mix.grammar import chosen_of
 from ..strategies.mix.presets import Mix
+from ..traces.findings import Finding, plain
+from ..traces.store import as_trace
 from .mix_log import MixLog, read_log
 from .mix_summary import MixReport, MixSummary
-from .mixing import CLOCKS, Candidates, Clock, MixRun, asked, simulate
+from .mixing import CLOCKS, Candidates, Clock, MixRun, asked, clocks_of, simulate
 from .replay import Progress
-from .result import Diagnosis, plain
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,16 +67,16 @@ def summarise(run: MixRun, domains: Sequence[str]) -> MixSummary:
     )
 
 
-def findings(run: MixRun, summary: MixSummary, log: MixLog) -> list[Diagnosis]:
+def findings(run: MixRun, summary: MixSummary, log: MixLog) -> list[Finding]:
     """What stands out in a run, most drastic first."""
     return list(_findings(run, summary, log))
 
 
-def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnosis]:
+def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Finding]:
     name = run.mix.name
     where = f" ({run.clock} clock)" if run.clock else ""
     if run.candidates is not None and run.candidates.kind == "sync":
-        yield Diagnosis(
+        yield Finding(
             "mix_vacuous",
             f"{name} can't steer here: the candidates are the draw itself, so the realised mix is "
             f"the dataset's whatever it asks for ({summary.total_variation:.0%} off on average). "
@@ -82,7 +84,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
             {"total_variation": summary.total_variation},
         )
     if run.used_up:
-        yield Diagnosis(
+        yield Finding(
             "log_used_up",
             f"{name} consumes all logged groups of {', '.join(run.used_up)} by step "
             f"{run.supported_until}: under the exposure clock nothing can be said after it. "
@@ -90,7 +92,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
             {"domains": list(run.used_up), "step": run.supported_until},
         )
     if run.unseen:
-        yield Diagnosis(
+        yield Finding(
             "domain_unseen",
             f"{name} never got a reward of {', '.join(run.unseen)}: such a domain counts as its "
             "best-scoring one unless the rule says otherwise.",
@@ -100,14 +102,14 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
     steers = run.candidates is not None and run.candidates.kind != "sync"
     if starved and summary.steps and steers:
         shown = ", ".join(f"{d} ({n} of {summary.steps} steps)" for d, n in starved.items())
-        yield Diagnosis(
+        yield Finding(
             "domain_starved",
             f"{name} gives no prompt to {shown}{where}: it then learns nothing about that domain "
             "either. A floor of 1/B gives it one prompt a step on average.",
             {"steps": starved},
         )
     if summary.floor_hits > 0.25:
-        yield Diagnosis(
+        yield Finding(
             "on_floor",
             f"{name} holds a domain on its floor of {run.mix.rule.floor:g} in "
             f"{summary.floor_hits:.0%} of all (step, domain) pairs{where}: there the floor "
@@ -116,7 +118,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
         )
     swing = _oscillation(run)
     if swing is not None and swing < -0.3 and summary.volatility > 0.01:
-        yield Diagnosis(
+        yield Finding(
             "oscillates",
             f"{name} swings{where}: {(1 - swing) / 2:.0%} of its changes are undone by the next "
             f"one ({summary.volatility:.1%} a step and domain). Feedback does that, and so does "
@@ -126,7 +128,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Diagnos
         )
     away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
     if away < BARELY and isinstance(run.mix.rule, SoftmaxRule) and len(log.domains) > 1:
-        yield Diagnosis(
+        yield Finding(
             "barely_steers",
             f"{name} never leaves the dataset's own mix by more than {away:.1%}{where}: at this "
             "temperature the signal's differences are too small to act on.",
@@ -169,16 +171,22 @@ class MixResult:
     runs: Mapping[str, MixRun]
     log: MixLog
 
+    def __repr__(self) -> str:
+        asked = self.summaries()["asked"].last_target
+        shares = ", ".join(f"{d} {s:.0%}" for d, s in asked.items()) or "nothing"
+        found = ", ".join(f.name for f in self.diagnosis())
+        return f"MixResult {self.name}: asks for {shares}" + (f"; {found}" if found else "")
+
     def summaries(self) -> dict[str, MixSummary]:
         """``asked`` and each clock → estimators."""
         found = {"asked": summarise(self.asked, self.log.domains)}
         found |= {clock: summarise(run, self.log.domains) for clock, run in self.runs.items()}
         return found
 
-    def diagnosis(self) -> list[Diagnosis]:
+    def diagnosis(self) -> list[Finding]:
         """Findings, each once, of what it would get under any clock."""
         summaries = self.summaries()
-        found: dict[str, Diagnosis] = {}
+        found: dict[str, Finding] = {}
         for clock, run in self.runs.items():
             for one in findings(run, summaries[clock], self.log):
                 found.setdefault(one.name, one)
@@ -243,26 +251,38 @@ class MixResult:
 
 
 def replay_mixers(
-    trace: Trace,
+    trace: Trace | str | Path,
     mixers: Sequence[Mix | str],
-    candidates: Candidates | None = None,
-    clocks: Iterable[Clock] = CLOCKS,
+    candidates: Candidates | str | None = None,
+    clocks: Iterable[Clock] | str = CLOCKS,
     progress: Progress | None = None,
 ) -> list[MixResult]:
     """Replay mixers and pipelines over a trace.
 
     Args:
-        trace: with domains.
+        trace: with domains; or its path.
         mixers: built ones, or names such as ``dump_ucb`` and ``dump_ucb+maxvar``.
-        candidates: where draws come from; default: drawn before rollout.
-        clocks: what a domain's reward depends on.
+        candidates: where draws come from, as an object or as text (``sync``, ``prompts``,
+            ``oversample=2``); default: drawn before rollout.
+        clocks: what a domain's reward depends on: ``step``, ``exposure``, or both.
         progress: called with (steps done, steps in all).
+
+    Returns:
+        One result a mixer: what it would have asked for, and what it would get under each clock.
 
     Raises:
         TraceError: the trace has no domains, or lacks a column that a selector needs.
         StrategyError: proportions name other domains, or a floor can't hold.
+        DfsimError: an unknown clock or kind of candidates.
+
+    Example:
+        >>> dfsim.replay_mixers("traces/", ["dump_ucb"], clocks="step")
+        [MixResult dump_ucb: asks for logic 31%, math 41%, science 29%]
     """
-    chosen = candidates or Candidates()
+    trace = as_trace(trace)
+    chosen = Candidates.parse(candidates) if isinstance(candidates, str) else candidates
+    chosen = chosen or Candidates()
+    played = clocks_of(clocks)
     mixes: list[Mix] = []
     for mixer in mixers:
         mixes += chosen_of([mixer], [])[1] if isinstance(mixer, str) else [mixer]
@@ -273,7 +293,7 @@ def replay_mixers(
             params={**mix.params, **_prefixed(mix.then)},
             source=mix.source,
             asked=asked(mix, log),
-            runs={clock: simulate(mix, log, chosen, clock) for clock in clocks},
+            runs={clock: simulate(mix, log, chosen, clock) for clock in played},
             log=log,
         )
         for mix in mixes

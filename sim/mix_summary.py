@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .result import Diagnosis, number_of, plain
+from ..traces.findings import Finding, plain
+from .result import number_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class MixReport:
     candidates: str
     runs: Mapping[str, MixSummary]
     clock_gap: float | None
-    diagnosis: Sequence[Diagnosis]
+    diagnosis: Sequence[Finding]
 
     @property
     def domains(self) -> list[str]:
@@ -97,5 +98,5 @@ class MixReport:
             candidates=record["candidates"],
             runs={n: MixSummary.from_dict(s) for n, s in record["runs"].items()},
             clock_gap=record["clock_gap"],
-            diagnosis=[Diagnosis.from_dict(d) for d in record["diagnosis"]],
+            diagnosis=[Finding.from_dict(d) for d in record["diagnosis"]],
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from ..strategies.mix.presets import Mix
 from ..strategies.mix.quota import Quotas
 from ..traces.errors import DfsimError, nearest
 from ..traces.ragged import Float, Int
+from ..traces.spelling import option
 from .mix_log import MixLog, selector_of
-
-if TYPE_CHECKING:
-    pass
 
 Clock = Literal["step", "exposure"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
@@ -60,8 +58,8 @@ class Candidates:
             batches = 0.0
         if batches < 1:
             raise DfsimError(
-                f"--candidates {text} is not known{nearest(text, ('sync', 'prompts'))}; it takes: "
-                "sync, prompts, or oversample=K with K ≥ 1"
+                f"{option('candidates', text)} is not known{nearest(text, ('sync', 'prompts'))}; "
+                "it takes: sync, prompts, or oversample=K with K ≥ 1"
             )
         return cls("oversample", batches)
 
@@ -281,17 +279,20 @@ class _Frame:
         )
 
 
-def clocks_of(text: str) -> Iterable[Clock]:
-    """Read ``step``, ``exposure`` or ``both``.
+def clocks_of(clocks: str | Iterable[str]) -> tuple[Clock, ...]:
+    """Read ``step``, ``exposure`` or ``both``, or several of them.
 
     Raises:
-        DfsimError: anything else.
+        DfsimError: anything else, or nothing.
     """
-    if text == "both":
+    listed = (clocks,) if isinstance(clocks, str) else tuple(clocks)
+    if listed == ("both",):
         return CLOCKS
-    if text not in CLOCKS:
-        known = (*CLOCKS, "both")
-        raise DfsimError(
-            f"--clock {text} is not known{nearest(text, known)}; it takes: {', '.join(known)}"
-        )
-    return (text,)
+    known = (*CLOCKS, "both")
+    for text in listed or ("",):
+        if text not in CLOCKS:
+            raise DfsimError(
+                f"{option('clocks', text)} is not known{nearest(str(text), known)}; it takes: "
+                f"{', '.join(known)}"
+            )
+    return tuple(c for c in CLOCKS if c in listed)

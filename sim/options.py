@@ -25,6 +25,13 @@ Sweep = Annotated[
     list[str] | None,
     typer.Option("-p", help="name=value, or strategy.name=value; a YAML list is a sweep."),
 ]
+SuccessColumn = Annotated[
+    str, typer.Option("--success", help="Column that says how well a response did.")
+]
+SuccessThreshold = Annotated[
+    float | None,
+    typer.Option("--success-threshold", help="A response is solved above this; default 0.5."),
+]
 Resamples = Annotated[int, typer.Option(help="Bootstrap resamples.")]
 Seed = Annotated[int, typer.Option(help="Seed of the resampling.")]
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..strategies.base import Decision, Scores, Strategy
 from ..strategies.catalog import build
-from ..strategies.signals import TokenEfficiency
-from ..traces.advantage import REWARD_TOL
+from ..strategies.signals import SolveRate, TokenEfficiency
+from ..traces.advantage import REWARD_TOL, Estimator
 from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError
 from ..traces.schema import OUTPUT_COLUMNS, TOKEN_COLUMNS
+from ..traces.store import as_trace
 from .aggregation import LossAggMode, check_mode
+from .data_check import COLUMNS as CHECKED
+from .data_check import DataCheck
 from .estimators import with_phi
 from .estimators.evenness import PHI
 from .estimators.step import BASELINE, StepSums
 from .result import ReplayResult
 from .run import RunSums
+from .success import Success
 from .uncertainty import group_counts
 
 if TYPE_CHECKING:
@@ -26,11 +31,11 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 OnDecision = Callable[[RolloutBatch, Mapping[str, Decision]], None]
 
-_ALWAYS = ("advantage", "advantages", "num_tokens", "domain", "ref_kl", *OUTPUT_COLUMNS)
+_ALWAYS = ("advantage", "advantages", "domain", "ref_kl", *CHECKED, *OUTPUT_COLUMNS)
 
 
 def replay(
-    trace: Trace,
+    trace: Trace | str | Path,
     strategies: Sequence[Strategy | str],
     *,
     loss_agg_mode: str | None = None,
@@ -44,7 +49,7 @@ def replay(
     """Replay strategies over a trace.
 
     Args:
-        trace: from :func:`dfsim.open_trace`.
+        trace: from :func:`dfsim.open_trace`, or its path.
         strategies: built strategies or preset names; ``none`` is added in front.
         loss_agg_mode: verl's loss aggregation; default: the run's own, else ``token-mean``.
         resamples: bootstrap resamples of groups, and of steps.
@@ -54,11 +59,20 @@ def replay(
         progress: called with (steps done, steps in all).
         on_decision: called with each batch and its decisions.
 
+    Returns:
+        Every estimator of every strategy with its intervals, by domain and phase, and findings.
+
     Raises:
         TraceError: a strategy needs a column that the trace lacks, or a file can't be read.
         StrategyError: a name is unknown, or two strategies share one.
         DfsimError: an unknown loss aggregation mode, or a setting out of range.
+
+    Example:
+        >>> result = dfsim.replay("traces/", ["maxvar"])
+        >>> round(result.strategies["maxvar"].estimates["kept_frac"].mean, 2)
+        0.5
     """
+    trace = as_trace(trace)
     _check_settings(resamples, seed, phi, reward_tol)
     mode = check_mode(loss_agg_mode or trace.manifest.config.get("loss_agg_mode") or "token-mean")
     chosen = _with_baseline(strategies)
@@ -68,12 +82,14 @@ def replay(
     estimators = with_phi(phi)
     steps = len(trace.manifest.steps)
     sums = RunSums(chosen, estimators, domains, steps, resamples)
+    check = DataCheck(trace, _successes(chosen))
     for done, batch in enumerate(trace.batches(columns_for(trace, chosen)), start=1):
         scores = Scores(batch)
         decisions = {s.name: s.decide(batch, scores) for s in chosen}
         counts = group_counts(batch.num_groups, resamples, seed, batch.step)
         step = StepSums(batch, decisions, estimators, mode, reward_tol, len(domains))
         sums.add(step, counts)
+        check.add(batch)
         if on_decision is not None:
             on_decision(batch, decisions)
         if progress is not None:
@@ -82,10 +98,17 @@ def replay(
         trace=describe(trace),
         loss_agg_mode=mode,
         strategies=sums.results(seed, trace.manifest.config.get("optimizer")),
+        findings=check.findings(),
         notes=_notes(trace, chosen, mode, sums),
         step_records=sums.step_records(),
         settings={"resamples": resamples, "seed": seed, "phi": phi, "reward_tol": reward_tol},
     )
+
+
+def _successes(strategies: Sequence[Strategy]) -> list[Success]:
+    """The rules of success that strategies go by, each once."""
+    rates = [s.scorer for s in strategies if isinstance(s.scorer, SolveRate)]
+    return list(dict.fromkeys(Success(r.success, r.success_threshold) for r in rates))
 
 
 def each_of(watchers: Sequence[OnDecision]) -> OnDecision:
@@ -149,6 +172,11 @@ def _notes(
     notes = []
     if manifest.label:
         notes.append(manifest.label)
+    if manifest.evaluation:
+        notes.append(
+            f"An evaluation ({manifest.evaluation}): its responses never trained, so what is said "
+            "here is what these weights would do to responses like them."
+        )
     if not trace.has("num_tokens"):
         notes.append(
             "Lengths are unknown: every response counts as equally long, and token figures are "
@@ -176,6 +204,17 @@ def _notes(
         notes.append(
             f"Advantages were recomputed from rewards ({config.adv_estimator}, eps {config.eps:g})."
         )
+    estimator = manifest.config.get("adv_estimator", "grpo")
+    if estimator not in get_args(Estimator) and any(
+        s.params.get("renormalise") for s in strategies
+    ):
+        notes.append(
+            f"The run's estimator is {estimator}, which is not recomputed: rules that re-normalise "
+            "advantages inside a subset use grpo's."
+        )
+    rules = [str(s) for s in _successes(strategies)]
+    if rules:
+        notes.append(f"Solved: {'; '.join(rules)}.")
     if mode == "seq-mean-token-sum-norm" and manifest.config.get("loss_scale_factor") is None:
         notes.append(
             "loss_scale_factor is unset: verl then divides by each micro-batch's padded width, "

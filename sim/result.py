@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..traces.findings import Finding, plain
 from ..traces.version import __version__
 
 if TYPE_CHECKING:
@@ -51,25 +52,6 @@ class Estimate:
         return cls(**{n: v if n == "reason" else number_of(v) for n, v in record.items()})
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """A finding: its name, a sentence to act on, and the evidence."""
-
-    name: str
-    message: str
-    evidence: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        evidence = {name: plain(value) for name, value in self.evidence.items()}
-        return {"name": self.name, "message": self.message, "evidence": evidence}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Diagnosis:
-        """Read what :meth:`to_dict` wrote."""
-        return cls(**record)
-
-
 Estimates = Mapping[str, Estimate]
 
 
@@ -95,8 +77,12 @@ class StrategyResult:
     estimates: Estimates
     by_domain: Mapping[str, Estimates] = field(default_factory=dict)
     by_phase: Mapping[str, Estimates] = field(default_factory=dict)
-    diagnosis: Sequence[Diagnosis] = ()
+    diagnosis: Sequence[Finding] = ()
     per_update: Mapping[str, float] | None = None
+
+    def __repr__(self) -> str:
+        found = [f.name for f in self.diagnosis]
+        return f"{self.name}: {sizes(self.estimates)}" + (f"; {', '.join(found)}" if found else "")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -133,7 +119,7 @@ class StrategyResult:
             estimates=estimates(record["estimates"]),
             by_domain={d: estimates(e) for d, e in record["by_domain"].items()},
             by_phase={p: estimates(e) for p, e in record["by_phase"].items()},
-            diagnosis=[Diagnosis.from_dict(d) for d in record["diagnosis"]],
+            diagnosis=[Finding.from_dict(d) for d in record["diagnosis"]],
             per_update=per_update and {n: number_of(v) for n, v in per_update.items()},
         )
 
@@ -146,6 +132,7 @@ class ReplayResult:
         trace: path, fingerprint and sizes.
         loss_agg_mode: verl's loss aggregation.
         strategies: name → result.
+        findings: what stands out in the data, whatever a strategy does.
         notes: what holds for every number: cautions and assumptions.
         step_records: one record a step, strategy and domain (``None`` = all), for ``steps()``.
         settings: resamples, seed, φ and reward tolerance.
@@ -157,6 +144,15 @@ class ReplayResult:
     notes: Sequence[str]
     step_records: Mapping[str, Sequence[Any]]
     settings: Mapping[str, Any]
+    findings: Sequence[Finding] = ()
+
+    def __repr__(self) -> str:
+        lines = [
+            f"ReplayResult of {self.trace['path']}: {self.trace['steps']} steps, "
+            f"{self.loss_agg_mode}; .table(), .steps(), .to_dict()"
+        ]
+        lines += [f"  the data: {', '.join(f.name for f in self.findings)}"] * bool(self.findings)
+        return "\n".join([*lines, *(f"  {s!r}" for s in self.strategies.values())])
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON of ``dfsim replay --json``."""
@@ -165,6 +161,7 @@ class ReplayResult:
             "trace": dict(self.trace),
             "loss_agg_mode": self.loss_agg_mode,
             "settings": dict(self.settings),
+            "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
             "strategies": {name: s.to_dict() for name, s in self.strategies.items()},
         }
@@ -180,6 +177,7 @@ class ReplayResult:
             notes=record["notes"],
             step_records={},
             settings=record["settings"],
+            findings=[Finding.from_dict(f) for f in record.get("findings", ())],
         )
 
     def table(self) -> pl.DataFrame:
@@ -200,9 +198,11 @@ class ReplayResult:
         return pl.DataFrame(dict(self.step_records), strict=False).fill_nan(None)
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON: what is not finite becomes null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def sizes(estimates: Estimates) -> str:
+    """Effective batch and its bracket."""
+    ends = ("effective_batch", "effective_batch_low", "effective_batch_high")
+    size, low, high = (estimates[name].mean for name in ends)
+    return f"effective batch {size:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def number_of(value: Any) -> Any:

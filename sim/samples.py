@@ -15,7 +15,7 @@ import numpy as np
 
 from ..strategies.base import Decision
 from ..traces.batch import RolloutBatch
-from .result import plain
+from ..traces.findings import plain
 
 if TYPE_CHECKING:
     import polars as pl

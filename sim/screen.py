@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,8 @@ from ..strategies.catalog import build
 from ..traces.errors import DfsimError, TraceError, nearest
 from ..traces.manifest import is_foreign
 from ..traces.ragged import Float
+from ..traces.spelling import option
+from ..traces.store import as_trace
 from .agreement import Agreement
 from .choice import choose, gap_of
 from .estimators.evenness import PHI
@@ -52,7 +55,7 @@ DIRECTIONS = {
 
 
 def screen(
-    traces: Trace | Sequence[Trace],
+    traces: Trace | str | Path | Sequence[Trace | str | Path],
     strategies: Sequence[Strategy | str],
     *,
     by: str = BY,
@@ -66,7 +69,7 @@ def screen(
     """Replay strategies over traces, compare them in pairs, and say which are worth a live run.
 
     Args:
-        traces: one, or several whose orders are then compared.
+        traces: one, or several (or their paths) whose orders are then compared.
         strategies: built strategies or preset names; ``none`` is added in front. One that a trace
             can't run is listed with its reason.
         by: the estimator that orders them and that differences and choices rest on.
@@ -77,24 +80,37 @@ def screen(
         phi: response share of the noise in ``effective_batch``.
         progress: called with (steps done, steps in all) over all traces.
 
+    Returns:
+        A verdict and a sentence on every strategy, paired differences, and the shortlist.
+
     Raises:
         TraceError: a file can't be read, or a trace can run none of the strategies.
         StrategyError: a name is unknown, or two strategies share one.
         DfsimError: an unknown estimator, baseline or setting.
+
+    Example:
+        >>> result = dfsim.screen("traces/", ["dapo", "diffband"])
+        >>> {row.name: row.verdict for row in result.traces[0].rows}
+        {'none': 'baseline', 'dapo': 'splits_nothing', 'diffband': 'no_op'}
     """
-    listed = list(traces) if isinstance(traces, Sequence) else [traces]
+    given = traces if isinstance(traces, Sequence) and not isinstance(traces, str) else [traces]
+    listed = [as_trace(trace) for trace in given]
     if not listed:
         raise DfsimError("no trace is named; give one, or several of different runs")
     if by not in DIRECTIONS:
         have = ", ".join(DIRECTIONS)
-        raise DfsimError(f"--by {by} orders nothing{nearest(by, DIRECTIONS)}; it takes: {have}")
+        raise DfsimError(
+            f"{option('by', by)} orders nothing{nearest(by, DIRECTIONS)}; it takes: {have}"
+        )
     built = [build(s) if isinstance(s, str) else s for s in strategies]
     names = [BASELINE, *(s.name for s in built if s.name != BASELINE)]
     if baseline not in names:
         raise DfsimError(
-            f"--baseline {baseline} is not among the strategies{nearest(baseline, names)}; "
-            f"they are: {', '.join(names)}"
+            f"{option('baseline', baseline)} is not among the strategies"
+            f"{nearest(baseline, names)}; they are: {', '.join(names)}"
         )
+    for trace in listed:
+        trace.refuse_evaluation("a screen advises on training")
     for one, other in combinations(listed, 2):
         if one.manifest.fingerprint == other.manifest.fingerprint:
             raise TraceError(f"{one.path} and {other.path} hold the same run; name it once")
@@ -104,7 +120,7 @@ def screen(
         done = sum(lengths[: len(found)])
         runnable, reasons = _runnable(trace, built)
         if baseline in reasons:
-            raise TraceError(f"--baseline {baseline} can't run: {reasons[baseline]}")
+            raise TraceError(f"{option('baseline', baseline)} can't run: {reasons[baseline]}")
         agreement = Agreement([BASELINE, *(s.name for s in runnable if s.name != BASELINE)])
         result = replay(
             trace,
@@ -176,6 +192,7 @@ def _screened(
     )
     eligible = np.array([name not in lost or name == baseline for name in names])
     beaten = beaten_by(score_4K, eligible)
+    beaten_low = beaten_by(np.delete(score_4K, 1, axis=0), eligible)
     told = {n: differences if n == by else compare_series(step_values(result, n)) for n in criteria}
     value_K = np.array([s.estimates[by].mean for s in result.strategies.values()])
     order = np.argsort(np.where(np.isfinite(value_K), -sign * value_K, np.inf), kind="stable")
@@ -184,7 +201,8 @@ def _screened(
         Screened(
             result=result.strategies[names[k]],
             rank=rank,
-            beaten_by=None if beaten[k] is None else names[beaten[k]],
+            beaten_by=_named(names, beaten[k]),
+            beaten_low_by=_named(names, beaten_low[k]),
             told_apart=any(
                 found.claimed(winner, k, ALPHA / len(criteria)) == criteria[n]
                 for c, (n, found) in enumerate(told.items())
@@ -207,6 +225,10 @@ def _screened(
         by=by,
         baseline=baseline,
     )
+
+
+def _named(names: Sequence[str], k: int | None) -> str | None:
+    return None if k is None else names[k]
 
 
 _BATCH = {"effective_batch_low": 1, "effective_batch_high": 1}

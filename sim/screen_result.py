@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..traces.findings import plain
 from ..traces.version import __version__
 from .choice import Choice
-from .result import RECORD_VERSION, ReplayResult, StrategyResult, number_of, plain
+from .result import RECORD_VERSION, ReplayResult, StrategyResult, number_of
 from .step_tests import ALPHA, MIN_STEPS, Differences
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Screened:
         beaten_by: a strategy that is no worse in effective batch (both ends), trained tokens
             (responses where lengths are unknown) and group bias, and better in one; ``None`` on the
             Pareto front.
+        beaten_low_by: the same with the lower end of brackets alone: what is on the front in spite
+            of it rests on its upper end.
         told_apart: whether paired steps tell it from that one, in a criterion where that is better;
             at 5 % over all pairs and criteria.
         difference: to the baseline, and to which others one is claimed.
@@ -70,6 +73,7 @@ class Screened:
     beaten_by: str | None
     told_apart: bool
     difference: Difference
+    beaten_low_by: str | None = None
     verdict: str = ""
     sentence: str = ""
 
@@ -86,6 +90,7 @@ class Screened:
             "sentence": self.sentence,
             "on_front": self.beaten_by is None,
             "beaten_by": self.beaten_by,
+            "beaten_low_by": self.beaten_low_by,
             "told_apart": self.told_apart,
             "difference": {name: plain(value) for name, value in vars(self.difference).items()},
             **self.result.to_dict(),
@@ -100,6 +105,7 @@ class Screened:
             result=StrategyResult.from_dict(name, record),
             rank=record["rank"],
             beaten_by=record["beaten_by"],
+            beaten_low_by=record.get("beaten_low_by"),
             told_apart=record["told_apart"],
             difference=Difference(**{n: number_of(v) for n, v in record["difference"].items()}),
             verdict=record["verdict"],
@@ -134,6 +140,9 @@ class TraceScreen:
     shortlist: Sequence[tuple[str, Sequence[str]]]
     by: str
     baseline: str
+
+    def __repr__(self) -> str:
+        return f"TraceScreen of {self.replay.trace['path']}: {len(self.rows)} strategies"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -202,6 +211,13 @@ class ScreenResult:
     settings: Mapping[str, Any]
     traces: Sequence[TraceScreen]
     agreement: Sequence[RankAgreement]
+
+    def __repr__(self) -> str:
+        lines = [f"ScreenResult by {self.by}, against {self.baseline}; .table(), .to_dict()"]
+        for screened in self.traces:
+            lines.append(f"  {screened.replay.trace['path']}")
+            lines += [f"    {row.verdict}  {row.result!r}" for row in screened.rows]
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON of ``dfsim screen --json``."""

@@ -114,6 +114,12 @@ def _verdict(
             f"Only the upper end of its bracket speaks for it: it trains as much as {baseline}, "
             "and leaves groups no more balanced.",
         )
+    elif row.beaten_low_by is not None:
+        grave.insert(
+            0,
+            f"It rests on the upper end of its bracket: at the lower end {row.beaten_low_by} beats "
+            "it.",
+        )
     gain = _gain(row, rows[baseline], cost)
     if no_op is not None:
         gain += f" {no_op.message}"

@@ -14,7 +14,7 @@ import numpy as np
 from ..strategies.base import Decision
 from ..traces.advantage import REWARD_TOL, live_groups
 from ..traces.batch import RolloutBatch, one_minus_prob_sq
-from ..traces.ragged import AnyArray, Bool, Float, Int, segment_mean, segment_sum
+from ..traces.ragged import AnyArray, Bool, Float, Int, ratio, segment_mean, segment_sum
 from .aggregation import LossAggMode, coefficients, output_tokens
 
 Extremes = tuple[Float, Float, Float, Float]
@@ -27,6 +27,7 @@ class StepTerms:
         batch: the step.
         coef_N: Σ_t c_it.
         noise_N: Σ_t c²u with u = (1−π)², or 1 where log-probs are unknown.
+        even_noise_N: Σ_t c².
         norm_N: Σ_t c²(1−π)²; ``None`` where log-probs are unknown.
         deviation_N: d_i = r_i − mean reward of the group; NaN rewards 0.
         live_G: whether a group's rewards differ.
@@ -44,6 +45,7 @@ class StepTerms:
         norms = batch.one_minus_prob_sq_O
         self.norm_N: Float | None = None
         noise_O: AnyArray = square_O * tokens_O
+        self.even_noise_N: Float = self._per_response(noise_O)
         if norms is not None:
             noise_O = square_O * norms
             self.norm_N = self._per_response(noise_O)
@@ -51,6 +53,15 @@ class StepTerms:
         self._coef_O, self._tokens_O = coef_O, tokens_O
         self.live_G: Bool = live_groups(batch.reward_N, batch.group_offsets, reward_tol)
         self.deviation_N = self._deviation()
+
+    @cached_property
+    def evenness_G(self) -> Float:
+        """(Σ|d|)²/(n Σd²) of a group: 4p(1 − p) for a solve rate p; 0 where all are alike."""
+        offsets = self.batch.group_offsets
+        known = segment_sum((~np.isnan(self.batch.reward_N)).astype(np.int64), offsets)
+        total = segment_sum(np.abs(self.deviation_N), offsets)
+        squares = segment_sum(np.square(self.deviation_N), offsets)
+        return np.where(self.live_G, np.nan_to_num(ratio(total * total, known * squares)), 0.0)
 
     def _per_response(self, values_O: AnyArray) -> AnyArray:
         offsets = self.batch.output_offsets
@@ -111,6 +122,7 @@ class Weighted:
         positive_KN: Σ_t c w A over A > 0.
         signal_KN: Σ_t c w |A|.
         energy_KN: Σ_t c² w² A² u.
+        even_energy_KN: Σ_t c² w² A², as if every token's gradient were of one size.
         moved_KN: whether a token has |wA| > 0, as a number ≥ 0.
         tokens_kept_KN: tokens with w_it > 0.
         token_weight_KN: Σ_t w_it.
@@ -137,6 +149,7 @@ class Weighted:
         self.signal_KN: Float = np.abs(self.signed_KN)
         self.positive_KN: Float = np.maximum(self.signed_KN, 0.0)
         self.energy_KN: Float = moved * moved * terms.noise_N
+        self.even_energy_KN: Float = moved * moved * terms.even_noise_N
         self.token_rows = {
             k: TokenTerms(terms, d)
             for k, d in enumerate(decisions)
@@ -257,6 +270,7 @@ class TokenTerms:
         yield "signed", fold(signed)
         yield "signal", fold(np.abs(signed))
         yield "positive", fold(np.maximum(signed, 0.0))
+        yield "even_energy", fold(signed * signed)
         yield "energy", fold(self._energy_T(signed))
 
     def extremes(self, domain_N: Int | None, sign: float) -> tuple[Float, Float]:

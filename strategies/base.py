@@ -48,6 +48,14 @@ class Decision:
     tied_N: Bool | None = None
     whole_groups: bool = False
 
+    def __repr__(self) -> str:
+        weight = self.weight_N
+        kept = f"{int((weight > 0).sum())} of {len(weight)} responses with weight > 0"
+        mean = f", mean weight {weight.mean():.3g}" if len(weight) else ""
+        what = ", per token" if self.token_weight_T is not None else ""
+        what += ", advantages replaced" if self.advantage_N is not None else ""
+        return f"Decision({kept}{mean}{what})"
+
     @classmethod
     def of_tokens(cls, batch: RolloutBatch, token_weight_T: Float) -> Decision:
         """Decision from token weights; a response without a token gets weight 1."""
@@ -108,7 +116,26 @@ def param(
     *,
     above: float | None = None,
 ) -> Any:
-    """Declare a parameter: default, one-line meaning, and bounds (``above`` excludes its bound)."""
+    """Declare a parameter of a strategy, as the field of a dataclass.
+
+    Args:
+        default: its value where a user gives none.
+        help: one line that says what it means.
+        low: least value.
+        high: greatest value.
+        above: a bound that itself is not allowed.
+
+    Returns:
+        The dataclass field.
+
+    Example:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Mine:
+        ...     keep_frac: float = dfsim.param(0.5, "share to keep", high=1, above=0)
+        >>> Mine().keep_frac
+        0.5
+    """
     meta = {"help": help, "low": low, "high": high, "above": above}
     return dataclasses.field(default=default, metadata=meta)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..traces.errors import StrategyError, nearest
+from ..traces.spelling import option
 from .base import Actuator, ParamInfo, Scorer, Strategy, make, parameters
 from .mix.presets import is_mix
 from .own import OWN_SOURCE, Own, as_rule, is_own, load_own
@@ -20,11 +21,13 @@ from .select.group_top_k import GroupTopK
 from .select.max_variance import MaxVariance
 from .select.solve_band import SolveBand
 from .select.top_fraction import TopFraction
+from .select.varying_groups import VaryingGroups
 from .signals import SCORERS, Uniform
 
 ACTUATORS: dict[str, type[Actuator]] = {
     "unchanged": Unchanged,
     "solve_band": SolveBand,
+    "varying_groups": VaryingGroups,
     "max_variance": MaxVariance,
     "group_top_k": GroupTopK,
     "top_fraction": TopFraction,
@@ -66,11 +69,10 @@ PRESETS: dict[str, Preset] = {
         "solve_rate", "solve_band", "groups of middling solve rate", "DataFlex-RL"
     ),
     "dapo": Preset(
-        "solve_rate",
-        "solve_band",
-        "groups neither all solved nor all failed; DAPO only with refill",
-        "arXiv:2503.14476 §3.2",
-        fixed={"low": 0.0, "high": 1.0},
+        "metric_span",
+        "varying_groups",
+        "groups whose rewards vary; DAPO only with refill",
+        "arXiv:2503.14476 §3.2, verl filter_groups",
     ),
     "maxvar": Preset(
         "reward",
@@ -183,12 +185,21 @@ def build(
         actuator: key of ``ACTUATORS``, together with ``scorer``.
         tie_seed: decides ties across groups.
 
+    Returns:
+        The strategy; ``strategy.decide(batch)`` gives its weights.
+
     Raises:
         StrategyError: unknown name or parameter (with the nearest one), or a value out of range.
+
+    Example:
+        >>> dfsim.build("maxvar", {"keep_frac": 0.25}).params["keep_frac"]
+        0.25
     """
     values = dict(params or {})
     if name is not None and (scorer or actuator):
-        raise StrategyError("give --strategy, or --scorer with --actuator, not both")
+        raise StrategyError(
+            f"give a strategy, or {option('scorer')} with {option('actuator')}, not both"
+        )
     if name is None:
         if not scorer or not actuator:
             raise StrategyError("name a strategy, or give both a scorer and an actuator")
@@ -201,7 +212,7 @@ def build(
     if is_mix(name):
         raise StrategyError(
             f"'{name}' is a mixer, which draws prompts and weighs nothing: replay it by dfsim "
-            "replay --strategy, or dfsim.replay_mixers"
+            "replay, or dfsim.replay_mixers"
         )
     if name not in PRESETS:
         raise StrategyError(

@@ -36,6 +36,10 @@ def check_strategy(strategy: str | type | Strategy, *, seed: int = 0) -> list[st
 
     Raises:
         StrategyError: names the first broken invariant and shows a small example.
+
+    Example:
+        >>> "a_nan_reward_never_trains" in dfsim.check_strategy("maxvar")
+        True
     """
     if isinstance(strategy, str):
         strategy = build(strategy)

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import yaml
 
 from ..traces.errors import DfsimError, StrategyError, nearest
+from ..traces.spelling import option
 from .base import Strategy
-from .catalog import PRESETS, build
+from .catalog import PRESETS, build, preset_parameters
 
 C = TypeVar("C", bound=str)
 
@@ -100,6 +101,7 @@ def strategies_of(
     *,
     tie_seed: int = 0,
     skip: Mapping[str, str] | None = None,
+    shared: Mapping[str, Any] | None = None,
 ) -> list[Strategy]:
     """Build strategies from ``--strategy``, ``-p``, ``--scorer`` and ``--actuator``.
 
@@ -110,6 +112,7 @@ def strategies_of(
         actuator: of a composition, with ``scorer``.
         tie_seed: decides ties across groups.
         skip: presets that ``all`` leaves out.
+        shared: parameters for every preset that has them, where ``params`` does not say otherwise.
 
     Raises:
         StrategyError: see :func:`dfsim.build`; or a parameter that names no chosen strategy.
@@ -122,14 +125,22 @@ def strategies_of(
             chosen.append(name)
     if scorer or actuator:
         if chosen:
-            raise StrategyError("give --strategy, or --scorer with --actuator, not both")
+            raise StrategyError(
+                f"give {option('strategies')}, or {option('scorer')} with {option('actuator')}, "
+                "not both"
+            )
         chosen.append(None)
     if not chosen:
-        raise StrategyError("name a strategy: --strategy maxvar, or --strategy all")
+        raise StrategyError(
+            f"name a strategy: {option('strategies', 'maxvar')}, or {option('strategies', 'all')}"
+        )
     values = _values(params, [n for n in chosen if n is not None])
     built = []
     for wanted in chosen:
         own = {**values.get(None, {}), **(values.get(wanted, {}) if wanted else {})}
+        if wanted in PRESETS and shared:
+            has = preset_parameters(PRESETS[wanted])
+            own = {**{name: value for name, value in shared.items() if name in has}, **own}
         built += list(_sweep(wanted, own, scorer, actuator, tie_seed))
     return built
 
@@ -137,26 +148,31 @@ def strategies_of(
 def _values(params: Sequence[str], names: Sequence[str]) -> dict[str | None, dict[str, Any]]:
     values: dict[str | None, dict[str, Any]] = {}
     seen: set[str] = set()
-    for key, text in assignments(params, "-p"):
+    for key, text in assignments(params, option("params")):
+        at = option("params", key=key)
         if key in seen:
-            raise StrategyError(f"-p {key} is given twice; give it once, or sweep {key}=[…, …]")
+            raise StrategyError(f"{at} is given twice; give it once, or sweep {key}=[…, …]")
         seen.add(key)
         owner, dot, name = key.rpartition(".")
         if not dot:
             if len(names) > 1:
                 raise StrategyError(
-                    f"-p {key}: several strategies are named; write STRATEGY.{key}={text}"
+                    f"{at}: several strategies are named; write STRATEGY.{key}={text}"
                 )
-            values.setdefault(None, {})[name] = yaml_value(text, f"-p {key}")
+            values.setdefault(None, {})[name] = yaml_value(text, at)
             continue
         owned = [n for n in names if n == owner or n.split("@")[0] == owner]
         if not names:
-            raise StrategyError(f"-p {key}: a composition has no name; write {name}={text}")
+            raise StrategyError(
+                f"{option('params', key=key)}: a composition has no name; write {name}={text}"
+            )
         if not owned:
             have = ", ".join(names)
-            raise StrategyError(f"-p {key}: '{owner}' is not among the strategies named ({have})")
+            raise StrategyError(
+                f"{option('params', key=key)}: '{owner}' is not among the strategies named ({have})"
+            )
         for strategy in owned:
-            values.setdefault(strategy, {})[name] = yaml_value(text, f"-p {key}")
+            values.setdefault(strategy, {})[name] = yaml_value(text, at)
     return values
 
 
@@ -169,7 +185,8 @@ def points(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str
     swept = {k: v for k, v in values.items() if isinstance(v, list)}
     for key, listed in swept.items():
         if not listed:
-            raise StrategyError(f"-p {key}=[] sweeps nothing; list values, as {key}=[0.25, 0.5]")
+            at = option("params", "[]", key=key)
+            raise StrategyError(f"{at} sweeps nothing; list values, as {key}=[0.25, 0.5]")
     for combination in itertools.product(*swept.values()):
         point = dict(zip(swept, combination, strict=True))
         yield {**values, **point}, point

@@ -174,7 +174,7 @@ def _from_file(name: str) -> Any:
         raise StrategyError(f"'{name}' names no class; write {name}:ClassName")
     path = Path(file)
     if not path.is_file():
-        raise StrategyError(f"{path} does not exist; --strategy takes FILE.py:ClassName")
+        raise StrategyError(f"{path} does not exist; a strategy of your own is FILE.py:ClassName")
     module_name = f"dfsim_own_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None

@@ -8,8 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ..traces.batch import RolloutBatch
-from ..traces.ragged import Float, segment_sum
+from ..traces.ragged import Float, segment_span, segment_sum
 from .base import Level, Scorer, param
+
+SUCCESS_THRESHOLD = 0.5
+"""A response counts as solved above this, unless a user says otherwise."""
 
 LAST = -1e100
 """Score of what must rank last: finite, so that variances and quantiles stay finite too."""
@@ -56,7 +59,7 @@ class SolveRate:
     """p̂ = k/n of each group: share of its responses that count as solved."""
 
     level: ClassVar[Level] = "group"
-    success_threshold: float = param(0.5, "a response is solved above this")
+    success_threshold: float = param(SUCCESS_THRESHOLD, "a response is solved above this")
     success: str = param("reward", "column compared with success_threshold")
 
     @property
@@ -68,6 +71,25 @@ class SolveRate:
         """p̂ (G)."""
         solved = batch.column(self.success, "the solve rate") > self.success_threshold
         return segment_sum(solved.astype(np.int64), batch.group_offsets) / batch.group_size_G
+
+
+@dataclass(frozen=True)
+class MetricSpan:
+    """Max − min of a metric inside each group, responses without a value aside."""
+
+    level: ClassVar[Level] = "group"
+    metric: str = param("reward", "column whose span counts: the reward, or one of the verifier's")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The metric's column."""
+        return () if self.metric == "reward" else (self.metric,)
+
+    def __call__(self, batch: RolloutBatch) -> Float:
+        """Span (G); −inf where no response has a value."""
+        values = batch.column(self.metric, "the span of a group")
+        low, high = segment_span(values.astype(np.float64), batch.group_offsets)
+        return high - low
 
 
 @dataclass(frozen=True)
@@ -110,6 +132,7 @@ SCORERS: dict[str, type[Scorer]] = {
     "reward": Reward,
     "advantage_magnitude": AdvantageMagnitude,
     "solve_rate": SolveRate,
+    "metric_span": MetricSpan,
     "token_efficiency": TokenEfficiency,
     "token_probability": TokenProbability,
 }

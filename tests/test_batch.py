@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfsim.traces.assemble import from_columns
-from dfsim.traces.batch import RolloutBatch, reward_span
+from dfsim.traces.batch import RolloutBatch
 from dfsim.traces.errors import TraceError
 from dfsim.traces.importers.base import ImportOptions
 from dfsim.traces.importing import import_trace
@@ -296,12 +295,6 @@ def test_tie_keys_look_at_prompts_and_not_at_random_uids(seed, tie_seed):
     assert mine == keys(from_columns(other), tie_seed)
     assert mine != keys(from_columns(columns), tie_seed + 1)
     assert len(set(mine.values())) == len(names)
-
-
-def test_reward_span_leaves_missing_rewards_aside():
-    columns = {"step": 1, "group_uid": ["a", "a", "b"], "reward": [math.nan, 2.0, math.nan]}
-    low, high = reward_span(from_columns(columns))
-    assert (low.tolist(), high.tolist()) == ([2.0, math.inf], [2.0, -math.inf])
 
 
 # From rows with masks and several outputs

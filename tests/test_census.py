@@ -88,7 +88,7 @@ def test_more_steps_halve_a_width_that_shrinks_with_the_root(found):
     """Width ∝ 1/√S: half of it takes 4·S steps, so 3·S more."""
     assert found.more_steps == 3 * 60
     assert found.baseline.future_low < found.baseline.mean < found.baseline.future_high
-    assert found.anomalies == []
+    assert found.findings == []
     assert found.cannot_run == {}
 
 
@@ -168,22 +168,26 @@ def test_prompts_need_ids(tmp_path):
     assert found.to_dict()["prompts"] is None
 
 
-# Anomalies
+# What stands out
+
+
+def evidence(found):
+    return [(finding.name, finding.evidence) for finding in found.findings]
 
 
 def test_log_probs_that_are_no_numbers_are_counted(tmp_path):
     step = exact_step([1, 2], 4, num_tokens=3)
     values, lengths = step["old_log_probs"]
     values[[0, 5, 7]] = [np.nan, np.inf, -np.inf]
-    anomalies = census(trace_of(tmp_path, [{**step, "old_log_probs": (values, lengths)}])).anomalies
-    assert anomalies == ["3 tokens whose old_log_probs value is NaN or infinite"]
+    found = census(trace_of(tmp_path, [{**step, "old_log_probs": (values, lengths)}]))
+    assert evidence(found) == [("unusable_values", {"count": 3})]
 
 
 def test_rewards_that_are_nan_are_counted_and_stay_out_of_means(tmp_path):
     step = groups_step(1, {"a": [1.0, math.nan, 0.0], "b": [1.0, 1.0, math.nan]})
     step["domain"] = ["x"] * 3 + ["y"] * 3
     found = census(trace_of(tmp_path, [step]))
-    assert found.anomalies == ["2 responses without a reward (NaN), which never train"]
+    assert evidence(found) == [("unusable_values", {"count": 2})]
     assert found.reward_mean == 0.75
     assert {d: e.mean_reward for d, e in found.domains.items()} == {"x": 0.5, "y": 1.0}
     assert found.levels == {0.0: 1, 1.0: 3}
@@ -201,10 +205,9 @@ def test_a_trace_without_any_reward_is_still_plain_json(tmp_path):
 def test_mixed_reward_scales_are_named(tmp_path, factor, mixed):
     domain = {"a": "code", "b": "maths"}
     step = groups_step(1, {"a": [0, factor], "b": [0, 1]}, domain=domain)
-    anomalies = census(trace_of(tmp_path, [step])).anomalies
-    assert bool(anomalies) is mixed
-    if mixed:
-        assert anomalies[0].startswith("mixed reward scales: domain 'maths' in [0, 1], 'code' in")
+    spans = {"domains": {"maths": [0.0, 1.0], "code": [0.0, factor]}}
+    wanted = [("mixed_reward_scales", spans)] if mixed else []
+    assert evidence(census(trace_of(tmp_path, [step]))) == wanted
 
 
 def test_duplicate_steps_are_named(tmp_path):
@@ -212,20 +215,19 @@ def test_duplicate_steps_are_named(tmp_path):
     steps = [groups_step(t, same) for t in (1, 2, 3)]
     for step in steps[:2]:
         step["group_uid"] = ["u", "u", "v", "v"]
-    anomalies = census(trace_of(tmp_path, steps)).anomalies
-    assert anomalies == ["duplicate steps, the same rows under several numbers: 1 = 2"]
+    found = census(trace_of(tmp_path, steps))
+    assert evidence(found) == [("duplicate_steps", {"steps": [[1, 2]]})]
 
 
 def test_missing_step_numbers_are_counted(tmp_path):
     steps = [groups_step(t, {"a": [1, 0]}) for t in (3, 4, 7, 10)]
-    anomalies = census(trace_of(tmp_path, steps)).anomalies
-    assert anomalies == ["4 step numbers between 3 and 10 are absent"]
+    assert evidence(census(trace_of(tmp_path, steps))) == [("absent_steps", {"absent": 4})]
 
 
 def test_responses_without_a_token_are_counted(tmp_path):
     step = groups_step(1, {"a": [1, 0, 1]})
-    anomalies = census(trace_of(tmp_path, [{**step, "num_tokens": [0, 3, 0]}])).anomalies
-    assert anomalies == ["2 responses without a token"]
+    found = census(trace_of(tmp_path, [{**step, "num_tokens": [0, 3, 0]}]))
+    assert evidence(found) == [("unusable_values", {"count": 2})]
 
 
 # What can run

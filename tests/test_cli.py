@@ -209,7 +209,7 @@ def test_the_current_folder_is_never_replaced(small, tmp_path, monkeypatch):
 
 def test_inspect_prints_and_dumps():
     text = printed("inspect", ROOT / "traces")
-    for words in ("60 (1 … 60)", "1,440", "11,520", "anomalies", "can run", "180 more steps"):
+    for words in ("60 (1 … 60)", "1,440", "11,520", "stands out", "can run", "180 more steps"):
         assert words in text
     record = json.loads(printed("inspect", ROOT / "traces", "--json"))
     assert record["groups"] == 1440
@@ -281,7 +281,7 @@ def test_import_makes_a_trace_that_replays(tmp_path):
         (["--map", "rewrd=score"], "did you mean 'reward'"),
         (["--map", "reward=scoer"], "did you mean 'score'"),
         (["--set", "x=nan"], "not a finite number"),
-        ([], "no column 'reward'"),
+        ([], "--format flat --map reward=score"),
     ],
 )
 def test_import_refuses_in_one_line_and_leaves_nothing(tmp_path, args, words):

@@ -70,8 +70,8 @@ def literals(module: str, call: str) -> set[str]:
 
 
 def test_every_number_and_diagnosis_is_explained_and_nothing_else():
-    diagnoses = literals("sim/diagnosis.py", "Diagnosis")
-    mix_diagnoses = literals("sim/mix_result.py", "Diagnosis")
+    diagnoses = literals("sim/diagnosis.py", "Finding")
+    mix_diagnoses = literals("sim/mix_result.py", "Finding")
     assert {"no_op", "kl_dominates"} <= diagnoses
     assert {"mix_vacuous", "barely_steers"} <= mix_diagnoses
     mixing = {f.name for f in dataclasses.fields(MixSummary)} | set(PER_STEP)

@@ -97,7 +97,9 @@ def test_a_base_name_reaches_its_variants_and_a_full_name_only_itself():
 
 
 def test_a_parameter_is_given_once():
-    assert "-p keep_frac is given twice" in refused(["maxvar"], ["keep_frac=0.1", "keep_frac=0.2"])
+    assert "params['keep_frac'] is given twice" in refused(
+        ["maxvar"], ["keep_frac=0.1", "keep_frac=0.2"]
+    )
 
 
 def test_a_prefix_names_a_strategy_that_was_named():
@@ -122,7 +124,7 @@ def test_a_prefix_names_a_strategy_that_was_named():
         (["gfpo"], ["k=true"], "k=True is not a whole number"),
         (["gfpo"], ["metric=long"], "efficiency | short"),
         (["difffilter"], ["low=0.9"], "must be below"),
-        (["dapo"], ["low=0.1"], "dapo fixes low=0.0"),
+        (["dapo"], ["low=0.1"], "dapo has no parameter 'low'"),
         ([], [], "name a strategy"),
         (["maxvar"], ["keep_frac=[]"], "sweeps nothing"),
     ],

@@ -19,6 +19,7 @@ from screens import own as own
 import dfsim
 from dfsim.reports.screen_tables import print_screen
 from dfsim.traces.errors import DfsimError
+from dfsim.traces.spelling import speaking
 from dfsim.traces.store import open_trace
 
 
@@ -41,7 +42,8 @@ def test_json_is_one_standard_object_and_the_same_twice(even):
 
 def test_the_python_call_gives_the_same_numbers(even):
     record = screened(even, *named("maxvar", "topk"))
-    result = dfsim.screen(dfsim.open_trace(even), ["maxvar", "topk"], resamples=2)
+    with speaking("shell"):
+        result = dfsim.screen(even, ["maxvar", "topk"], resamples=2)
     mine = json.loads(json.dumps(result.to_dict()))
     assert mine["traces"][0]["strategies"] == record["traces"][0]["strategies"]
     table = result.table()

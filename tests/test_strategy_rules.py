@@ -15,7 +15,7 @@ from reference import strategies_slow as slow
 SELECTORS = [n for n in PRESETS if build(n).kind == "select"]
 PARAMS = {
     "difffilter": [{}, {"low": 0.3, "high": 0.7}, {"success_threshold": 0.0}],
-    "dapo": [{}, {"success_threshold": 0.05}],
+    "dapo": [{}, {"reward_tol": 0.3}, {"metric": "num_tokens", "reward_tol": 2.0}],
     "maxvar": [{}, {"keep_frac": 0.25}, {"keep_frac": 0.7}, {"keep_frac": 1.0}],
     "gfpo": [{}, {"k": 1}, {"metric": "short"}],
     "topk": [{}, {"fraction": 0.1}, {"fraction": 1.0}],

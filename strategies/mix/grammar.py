@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...traces.errors import StrategyError
+from ...traces.spelling import option
 from ..base import Strategy
-from ..catalog import PRESETS, build
+from ..catalog import PRESETS, build, preset_parameters
 from ..grammar import assignments, points, strategies_of, yaml_value
 from ..own import is_own
 from .presets import MIXERS, Mix, build_mix, is_mix, mix_parameters
@@ -23,6 +24,7 @@ def chosen_of(
     *,
     tie_seed: int = 0,
     skip: Mapping[str, str] | None = None,
+    shared: Mapping[str, Any] | None = None,
 ) -> tuple[list[Strategy], list[Mix]]:
     """Build selectors and reweighters, and mixers with what their draw passes through.
 
@@ -35,6 +37,7 @@ def chosen_of(
         actuator: of a composition, with ``scorer``.
         tie_seed: decides ties across groups.
         skip: presets that ``all`` leaves out.
+        shared: parameters for every preset that has them, where ``params`` does not say otherwise.
 
     Raises:
         StrategyError: an unknown name or parameter, or one that fits no part.
@@ -44,29 +47,39 @@ def chosen_of(
     for name in plain:
         _refuse_misspelt(name)
     if not mixed:
-        found = strategies_of(names, params, scorer, actuator, tie_seed=tie_seed, skip=skip)
+        found = strategies_of(
+            names, params, scorer, actuator, tie_seed=tie_seed, skip=skip, shared=shared
+        )
         return found, []
     for name in mixed:
         if mixed.count(name) > 1:
             raise StrategyError(f"strategy '{name}' is given twice; name it once")
     left: list[str] = []
-    keys = [key for key, _ in assignments(params, "-p")]
+    keys = [key for key, _ in assignments(params, option("params"))]
     for key, item in zip(keys, params, strict=True):
         if keys.count(key) > 1:
-            raise StrategyError(f"-p {key} is given twice; give it once, or sweep {key}=[…, …]")
+            raise StrategyError(
+                f"{option('params', key=key)} is given twice; give it once, or sweep {key}=[…, …]"
+            )
         owner, dot, _ = key.rpartition(".")
         if not dot and len(names) > 1:
-            raise StrategyError(f"-p {item}: several strategies are named; write STRATEGY.{item}")
+            raise StrategyError(
+                f"{option('params', key=item)}: several strategies are named; write STRATEGY.{item}"
+            )
         owned = any(_owns(owner, part) for name in mixed for part in name.split("+"))
         if dot and any(_owns(owner, name) for name in (*plain, *(skip or {}))):
             left.append(item)
         elif dot and not owned and "all" not in plain:
             have = ", ".join(names)
-            raise StrategyError(f"-p {key}: '{owner}' is not among the strategies named ({have})")
+            raise StrategyError(
+                f"{option('params', key=key)}: '{owner}' is not among the strategies named ({have})"
+            )
     strategies: list[Strategy] = []
     if plain or scorer:
-        strategies = strategies_of(plain, left, scorer, actuator, tie_seed=tie_seed, skip=skip)
-    return strategies, [m for name in mixed for m in _pipelines(name, params, tie_seed)]
+        strategies = strategies_of(
+            plain, left, scorer, actuator, tie_seed=tie_seed, skip=skip, shared=shared
+        )
+    return strategies, [m for name in mixed for m in _pipelines(name, params, tie_seed, shared)]
 
 
 def _refuse_misspelt(name: str) -> None:
@@ -84,7 +97,9 @@ def _owns(owner: str, name: str) -> bool:
     return owner in (name, name.split("@")[0])
 
 
-def _pipelines(name: str, params: Sequence[str], tie_seed: int) -> Iterator[Mix]:
+def _pipelines(
+    name: str, params: Sequence[str], tie_seed: int, shared: Mapping[str, Any] | None
+) -> Iterator[Mix]:
     """One mixer or pipeline, swept over lists of values."""
     mixer, plus, selector = name.partition("+")
     if plus and (not selector or is_mix(selector)):
@@ -93,13 +108,16 @@ def _pipelines(name: str, params: Sequence[str], tie_seed: int) -> Iterator[Mix]
         )
     own: dict[str, Any] = {}
     then: dict[str, Any] = {}
-    for key, text in assignments(params, "-p"):
+    if shared and selector in PRESETS:
+        has = preset_parameters(PRESETS[selector])
+        then |= {parameter: value for parameter, value in shared.items() if parameter in has}
+    for key, text in assignments(params, option("params")):
         owner, dot, parameter = key.rpartition(".")
         mine = _owns(owner, mixer) if dot else _fits_mixer(mixer, parameter, selector)
         if mine:
-            own[parameter] = yaml_value(text, f"-p {key}")
+            own[parameter] = yaml_value(text, option("params", key=key))
         elif not dot or _owns(owner, selector):
-            then[parameter] = yaml_value(text, f"-p {key}")
+            then[parameter] = yaml_value(text, option("params", key=key))
     for mix_values, mix_point in points(own):
         for then_values, then_point in points(then):
             second = build(selector, then_values, tie_seed=tie_seed) if selector else None

@@ -17,8 +17,7 @@ class SolveBand(Rule):
     """Keep a group iff low·n < k < high·n, with k solved of n responses.
 
     Compared exactly: the bounds are taken as the decimals they are written as, so at n = 5 the
-    band (0.2, 0.8) keeps k = 2 and 3. Bounds 0 and 1 are DAPO's filter (arXiv:2503.14476 §3.2),
-    which is DAPO only with refill: see ``refill_factor``.
+    band (0.2, 0.8) keeps k = 2 and 3.
     """
 
     kind: ClassVar[Kind] = "select"

@@ -175,9 +175,14 @@ def difffilter(
     return Result(kept_weights(ctx.rows, kept))
 
 
-def dapo(ctx: Context, *, success_threshold: float = 0.5) -> Result:
-    """Keep groups that are neither all solved nor all unsolved."""
-    return difffilter(ctx, low=0, high=1, success_threshold=success_threshold)
+def dapo(ctx: Context, *, metric: str = "reward", reward_tol: float = 1e-6) -> Result:
+    """Keep groups that hold two values of the metric further apart than the tolerance."""
+    kept: list[Key] = []
+    for members in groups_of(ctx.rows).values():
+        pairs = ((a[metric], b[metric]) for a in members for b in members)
+        if any(a - b > reward_tol for a, b in pairs):
+            kept += [key_of(row) for row in members]
+    return Result(kept_weights(ctx.rows, kept))
 
 
 def exact_variance(values: Sequence[Fraction]) -> Fraction:
