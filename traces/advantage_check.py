@@ -176,6 +176,11 @@ class AdvantageReport:
     explained_by: str | None
     cause: Cause | None
 
+    @property
+    def belongs(self) -> bool:
+        """Whether rewards, groups and advantages belong together."""
+        return self.verdict in ("fits", "scaled")
+
 
 @dataclass
 class AdvantageCheck:

@@ -21,11 +21,12 @@ class GroupSizes:
 
     Args:
         n: responses a prompt, as the run's settings say.
-        numbered: whether the source numbers the responses of a group: then a large group is one.
+        whole: whether a large group is known to be one: its responses are numbered through, or its
+            advantages belong to its rewards.
     """
 
     n: int | None = None
-    numbered: bool = False
+    whole: bool = False
     _by_step: dict[int, Counter[int]] = field(default_factory=dict)
     _repeats: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -105,7 +106,7 @@ class GroupSizes:
                 "are usual: a run that was resumed logs steps twice. Keep one copy of each.",
                 {"steps": sorted(doubled), "usual": usual},
             )
-        elif not self.numbered:
+        elif not self.whole:
             yield Finding(
                 "groups_too_large",
                 f"{sum(over.values()):,} groups hold a multiple of the usual {usual} responses "

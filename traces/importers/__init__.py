@@ -11,6 +11,7 @@ from ..errors import TraceError, nearest
 from ..schema import REQUIRED
 from . import areal, flat, group_rewards, open_instruct, pass_rate, prime_rl, tinker, trl, verl
 from .base import Importer, ImportOptions, Sample, samples_of
+from .conventions import step_of
 from .recognise import explain, explain_file
 
 IMPORTERS: dict[str, Importer] = {
@@ -49,7 +50,10 @@ def choose(source: Path, format: str, options: ImportOptions) -> tuple[str, Impo
     first: Sample | None = None
     for sample in samples_of(source):
         first = first or sample
-        if set(REQUIRED) <= {*sample.columns, *options.columns}:
+        given = {*sample.columns, *options.columns}
+        if options.step is not None or step_of(sample.path.absolute()) is not None:
+            given.add("step")
+        if set(REQUIRED) <= given:
             return "flat", IMPORTERS["flat"]
         for name, importer in IMPORTERS.items():
             if importer.recognise(sample):

@@ -155,8 +155,8 @@ _ENDINGS = {
     ".gz": "compressed: unpack it first, gunzip -k FILE",
     ".zst": "compressed: unpack it first, zstd -d FILE",
     ".zip": "compressed: unpack it first, unzip FILE",
-    ".json": "one JSON value, where rollouts are one JSON object a line (.jsonl): write each row "
-    "on a line of its own, jq -c '.[]' FILE > rows.jsonl",
+    ".json": "one JSON value, where rollouts are one JSON object a line (.jsonl). Convert it: "
+    "import polars as pl; pl.read_json(FILE).write_ndjson('rows.jsonl')",
 }
 
 
@@ -235,6 +235,8 @@ def _by_meaning(
             recipe += ["--step", str(options.step or 0)]
     elif options.step is not None:
         recipe += ["--step", str(options.step)]
+    if options.purpose != "auto":
+        recipe += ["--purpose", options.purpose]
     return ("--format", "flat", *recipe, *_maps(**chosen))
 
 

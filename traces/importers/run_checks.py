@@ -255,7 +255,8 @@ class RunChecks:
                 f"{self._draws} groups of their own (uid#1, uid#2, …)."
             )
         told = {**self._estimator(), **self._limit()}
-        self._sizes.numbered = self._numbered
+        report = None if self._advantages is None else self._advantages.report()
+        self._sizes.whole = self._numbered or (report is not None and report.belongs)
         summary.findings += self._sizes.findings()
         if self._groups and self._gaps > 0.5 * self._groups:
             summary.findings.append(
@@ -276,7 +277,7 @@ class RunChecks:
         report, named = self._advantages.report(), self._config.get("adv_estimator")
         self._summary.findings += contradictions(report, named)
         found = report.config
-        if report.verdict in ("fits", "scaled"):
+        if report.belongs:
             self._summary.note(list(sentences(report))[-1])
         if found is None or named not in (None, found.adv_estimator):
             return {}
