@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..sim.diagnosis import live_groups
+from ..sim.estimators.evenness import ERROR_LANGUAGE, ERROR_SMALL
 from ..sim.mix_summary import MixReport
 from ..sim.result import Estimates, ReplayResult, StrategyResult
 from ..traces.findings import Finding
@@ -25,9 +26,9 @@ from .tables import (
 from .text_page import NO_TEXT, text_sections
 
 HELP = {
-    "effective_batch": "How many live prompt groups of the uniform update this one is worth. A "
-    "weighted mean of evenness over prompts and signal to noise, whose weight φ was fitted on a "
-    "tiny model and can't be identified from logs: read it with its bracket.",
+    "effective_batch": "How many live prompt groups of the uniform update this one is worth: a "
+    f"model, typically off by a factor of up to {ERROR_SMALL:g} on small trained policies and "
+    f"{ERROR_LANGUAGE:g} on a pretrained language model. Read it with its bracket.",
     "effective_batch_low": "Both ends of what the noise model leaves open. Least sure for rules "
     "that favour one reward class or short answers (gfpo) and for token weights (ar).",
     "trained_token_frac": "Share of generated tokens that reach the gradient.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..strategies.base import Decision, Scores, Strategy
 from ..strategies.catalog import build
-from ..strategies.signals import SolveRate, TokenEfficiency
+from ..strategies.signals import SolveRate
 from ..traces.advantage import REWARD_TOL, Estimator
 from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError
@@ -18,7 +18,7 @@ from .aggregation import LossAggMode, check_mode
 from .data_check import COLUMNS as CHECKED
 from .data_check import DataCheck
 from .estimators import with_phi
-from .estimators.evenness import PHI
+from .estimators.evenness import MODEL_ERROR, PHI
 from .estimators.step import BASELINE, StepSums
 from .result import ReplayResult
 from .run import RunSums
@@ -220,11 +220,8 @@ def _notes(
             "loss_scale_factor is unset: verl then divides by each micro-batch's padded width, "
             "which a trace does not hold, so figures that rest on the loss are null."
         )
-    if any(isinstance(s.scorer, TokenEfficiency) for s in strategies):
-        notes.append(
-            "effective_batch is least sure for rules that favour one reward class or short "
-            "answers (gfpo), whose gradient noise differs: read its bracket."
-        )
+    if len(strategies) > 1:
+        notes.append(MODEL_ERROR)
     if any(s.scorer.level == "token" for s in strategies):
         notes.append(
             "effective_batch of token weights (ar) fell below its bracket in trials where "

@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from ..traces.ragged import Bool, Float
 
@@ -52,6 +51,15 @@ class Differences:
         if not self.p_KK[first, second] <= alpha:
             return 0
         return int(np.sign(self.mean_KK[first, second]))
+
+
+def holm(p_F: Float) -> Float:
+    """P-values (F) adjusted by Holm's step-down (1979): the k-th smallest of F times F − k + 1."""
+    order = np.argsort(p_F)
+    raised = np.maximum.accumulate(p_F[order] * np.arange(len(p_F), 0, -1))
+    adjusted = np.empty_like(p_F)
+    adjusted[order] = np.minimum(raised, 1.0)
+    return adjusted
 
 
 def freedom_of(steps: int) -> int:
@@ -136,7 +144,7 @@ def compare_series(series_SK: Float, min_steps: int = MIN_STEPS) -> Differences:
         centre = gaps_SP.mean(axis=0)
         error = np.maximum(error, 1e-12 * np.abs(gaps_SP).max(axis=0))
         related = float(persistence(gaps_SP).max())
-        p = multipletests(2 * stats.t.sf(np.abs(centre) / error, freedom), ALPHA, "holm")[1]
+        p = holm(2 * stats.t.sf(np.abs(centre) / error, freedom))
         half = stats.t.isf(ALPHA / 2 / len(differing), freedom) * error
         p_KK[rows, columns] = p_KK[columns, rows] = p
         low_KK[rows, columns], high_KK[rows, columns] = centre - half, centre + half

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dfsim.sim.estimators import estimate_step
-from dfsim.sim.estimators.evenness import PHI
+from dfsim.sim.estimators.evenness import ERROR_LANGUAGE, ERROR_SMALL, PHI
 from dfsim.strategies.catalog import build
 from dfsim.traces.assemble import from_columns
 
@@ -180,6 +180,9 @@ def test_point_is_within_log_rmse_of_truth(rows, language_model_rows, capsys):
     with capsys.disabled():
         print(table([*rows, *language_model_rows]))
     assert rms(log_errors(rows)) <= 0.25
+    by_policy = [rms(log_errors([r for r in rows if r.policy == p])) for p in POLICIES]
+    assert np.exp(max(by_policy)) <= ERROR_SMALL
+    assert np.exp(rms(log_errors(language_model_rows))) == pytest.approx(ERROR_LANGUAGE, abs=0.05)
 
 
 def test_bracket_holds_nine_of_ten_truths_by_the_letter(rows):

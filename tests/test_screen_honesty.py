@@ -33,12 +33,6 @@ def candidate(name, seed, lift=0.0):
     return replace(build(own, {"seed": seed, "lift": lift}), name=name)
 
 
-@pytest.fixture(autouse=True)
-def _no_collection(monkeypatch):
-    """statsmodels' Holm collects garbage at every call, a third of a screen's time here."""
-    monkeypatch.setattr("gc.collect", lambda *_: 0)
-
-
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     """Prompts below ``LIVE`` always have mixed rewards, the others never."""

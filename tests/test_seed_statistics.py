@@ -11,7 +11,10 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
@@ -142,8 +145,16 @@ def test_corrections_by_hand():
     """Sorted .01 .02 .04 times 3, 2, 1: .03 .04 .04; a NaN is no member of the family."""
     p = np.array([0.04, np.nan, 0.01, 0.02])
     np.testing.assert_allclose(paired.adjusted(p, "holm"), [0.04, np.nan, 0.03, 0.04])
-    np.testing.assert_allclose(paired.adjusted(p, "fdr_bh"), [0.04, np.nan, 0.03, 0.03])
-    assert np.isnan(paired.adjusted(np.full(2, np.nan), "fdr_bh")).all()
+    np.testing.assert_allclose(paired.adjusted(p, "bh"), [0.04, np.nan, 0.03, 0.03])
+    assert np.isnan(paired.adjusted(np.full(2, np.nan), "bh")).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from(["holm", "bh"]))
+def test_corrections_are_statsmodels(p_values, method):
+    p = np.array(p_values)
+    expected = multipletests(p, method={"bh": "fdr_bh"}.get(method, method))[1]
+    np.testing.assert_allclose(paired.adjusted(p, method), expected, rtol=1e-12)
 
 
 def test_equivalence_is_statsmodels():

@@ -13,13 +13,6 @@ from scipy import stats
 
 from dfsim.sim.step_tests import ALPHA, MIN_STEPS, compare_series, freedom_of
 
-
-@pytest.fixture(autouse=True)
-def _no_collection(monkeypatch):
-    """statsmodels' Holm collects garbage at every call, which is most of a simulation's time."""
-    monkeypatch.setattr("gc.collect", lambda *_: 0)
-
-
 # The slow one
 
 

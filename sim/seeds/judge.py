@@ -185,7 +185,7 @@ class Families:
             "boot_high": boot_2F[1],
             "p": p_F,
             "p_holm": adjusted(p_F, "holm"),
-            "p_bh": adjusted(p_F, "fdr_bh"),
+            "p_bh": adjusted(p_F, "bh"),
             "p_sign_flip": flips.p_F,
             "p_sign_flip_min": flips.smallest_F,
             "p_max_t": flips.max_t_p_F,
