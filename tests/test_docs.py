@@ -68,16 +68,28 @@ def literals(module: str, call: str) -> set[str]:
 
 # Names
 
+ABOUT_DECISIONS = ("sim/diagnosis.py", "sim/mix_result.py")
+"""Modules whose findings are about what a strategy or mixer does."""
+
 
 def test_every_number_and_diagnosis_is_explained_and_nothing_else():
-    diagnoses = literals("sim/diagnosis.py", "Finding")
-    mix_diagnoses = literals("sim/mix_result.py", "Finding")
+    diagnoses, mix_diagnoses = (literals(module, "Finding") for module in ABOUT_DECISIONS)
     assert {"no_op", "kl_dominates"} <= diagnoses
     assert {"mix_vacuous", "barely_steers"} <= mix_diagnoses
     mixing = {f.name for f in dataclasses.fields(MixSummary)} | set(PER_STEP)
     assert "clock_gap" in {f.name for f in dataclasses.fields(MixReport)}
     known = {*CATALOG, *diagnoses, *mix_diagnoses, *mixing, "clock_gap"}
     assert table_names(PAGES["numbers.md"]) == known
+
+
+def test_every_finding_about_the_data_is_explained_and_nothing_else():
+    packages = ("live", "reports", "sim", "strategies", "traces")
+    modules = {p.relative_to(ROOT).as_posix() for d in packages for p in (ROOT / d).rglob("*.py")}
+    assert set(ABOUT_DECISIONS) < modules
+    known = set().union(*(literals(m, "Finding") for m in modules - set(ABOUT_DECISIONS)))
+    assert {"advantage_mismatch", "rows_chosen", "threshold_misplaced", "truncated"} <= known
+    section = PAGES["capture.md"].partition("\n## What stands out\n")[2].partition("\n## ")[0]
+    assert table_names(section) == known
 
 
 def test_intervals_are_explained():
