@@ -270,7 +270,7 @@ def import_(
     source: Annotated[Path, typer.Argument(help="A file, or a folder of files.")],
     out: Annotated[Path, typer.Option(help="The trace folder to create.")],
     format: Annotated[
-        str, typer.Option(help="auto, flat, verl, verl-v0, trl, pass-rate.")
+        str, typer.Option(help="Name of a format, such as trl; an unknown one lists them all.")
     ] = "auto",
     map: Annotated[
         list[str] | None, typer.Option("--map", help="canonical_name=column of the source.")

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from ..traces.errors import DfsimError
-from ..traces.manifest import MANIFEST, Manifest, checked_config, read_manifest
+from ..traces.manifest import MANIFEST, VERL, Manifest, checked_config, read_manifest
 from ..traces.ragged import offsets_of
 from ..traces.schema import TOKEN_COLUMNS
 from ..traces.store import TraceWriter
@@ -119,6 +119,7 @@ class Capture:
             label=settings.label,
             lengths="tokens",
             config=json.loads(json.dumps(checked_config(config))),
+            trainer=VERL,
         )
         self._known = self._check_folder()
         self._queue: queue.Queue[CapturedStep | None] = queue.Queue(settings.queue_steps)

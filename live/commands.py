@@ -199,11 +199,11 @@ def promote(
     empty = one_of(on_empty, ON_EMPTY, "--on-empty")
     if out.resolve() == Path.cwd():
         raise DfsimError(f"--out {out} is the current folder; name one to create")
-    check_promotable(trace.manifest.source, chosen[0], out, force)
+    check_promotable(trace.manifest, chosen[0], out, force)
     with progress("forecast", quiet or json) as tick:
         result = replay(trace, chosen, resamples=resamples, seed=seed, progress=tick)
     promotion = promoted(result, chosen[0], scaling, empty)
-    written = write_promotion_folder(promotion, chosen[0], trace.manifest.source, out, seeds, force)
+    written = write_promotion_folder(promotion, chosen[0], trace.manifest, out, seeds, force)
     if json:
         typer.echo(
             dump_json({"promotion": promotion.record(), "written": [str(p) for p in written]})

@@ -18,7 +18,7 @@ from ..sim.result import ReplayResult
 from ..strategies.base import Strategy
 from ..traces.errors import DfsimError
 from ..traces.files import check_new_folder, replacing_folder, sha256_of
-from ..traces.manifest import MANIFEST, is_foreign
+from ..traces.manifest import MANIFEST, Manifest
 from ..traces.version import __version__
 from .delivery import OnEmpty, Rescale
 from .record import rebuild, strategy_record
@@ -162,27 +162,32 @@ def _estimates(result: ReplayResult, name: str) -> dict[str, Mapping[str, Any]]:
     return {n: e.to_dict() for n, e in result.strategies[name].estimates.items()}
 
 
-def check_promotable(source: str, strategy: Strategy, folder: Path, force: bool) -> None:
+def check_promotable(manifest: Manifest, strategy: Strategy, folder: Path, force: bool) -> None:
     """Refuse what :func:`write_promotion_folder` would refuse, before the forecast is made."""
-    if is_foreign(source):
+    if manifest.foreign:
         raise DfsimError(
-            f"the trace is an {source}, and live delivery is for verl only; for your own trainer "
-            f"take the weights: dfsim replay TRACE --strategy {strategy.name} "
-            "--decisions weights.parquet"
+            f"the trace comes from {manifest.trainer} ({manifest.source}), and live delivery is "
+            f"for verl only; for your own trainer take the weights: dfsim replay TRACE "
+            f"--strategy {strategy.name} --decisions weights.parquet"
         )
     check_new_folder(folder, PROMOTION, force)
     _refuse_results(folder)
 
 
 def write_promotion_folder(
-    promotion: Promotion, strategy: Strategy, source: str, folder: Path, seeds: int, force: bool
+    promotion: Promotion,
+    strategy: Strategy,
+    manifest: Manifest,
+    folder: Path,
+    seeds: int,
+    force: bool,
 ) -> list[Path]:
     """Write the promotion, a user's own strategy file, and the scripts; all or nothing.
 
     Args:
         promotion: from :func:`promoted`.
         strategy: the strategy it promotes.
-        source: where the trace came from (``manifest.source``).
+        manifest: of the trace.
         folder: to create.
         seeds: pairs of scripts.
         force: replace an earlier promotion.
@@ -193,7 +198,7 @@ def write_promotion_folder(
     Raises:
         DfsimError: the folder exists, or the trace is of a trainer that dfsim can't deliver to.
     """
-    check_promotable(source, strategy, folder, force)
+    check_promotable(manifest, strategy, folder, force)
     with replacing_folder(folder, PROMOTION, force) as scratch:
         path = scratch / PROMOTION
         path.write_text(sealed(promotion.record()))

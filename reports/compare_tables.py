@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..sim.seeds.result import CellResult, CompareResult, MethodResult
 from ..sim.seeds.verdict import IF_NORMAL, Scale, p_text, signed, summary
+from ..traces.findings import counted
 from .html import short, visible
 from .tables import print_notes
 
@@ -27,11 +28,11 @@ def extent(result: CompareResult) -> str:
     where = ", ".join(f"{k}={','.join(v)}" for k, v in result.settings["where"].items())
     rows = f"{runs['rows']:,} rows"
     if where:
-        rows = f"{runs['used']:,} of {rows} by --where {where}"
+        rows = f"{runs['used']:,} of {rows}, those with {where}"
     if runs["runs"] != runs["used"]:
         rows += f", a score each, of {runs['runs']:,} runs"
     line = f"{files}: {rows}"
-    return f"{line} · {len(result.cells)} cell{'' if len(result.cells) == 1 else 's'}"
+    return f"{line} · {counted(len(result.cells), 'cell')}"
 
 
 def print_compare(result: CompareResult, out: Console) -> None:

@@ -177,6 +177,6 @@ def next_command(result: ScreenResult) -> str | None:
     for key, value in params.items():
         words += ["-p", f"{key}={value}"] if value != default[key] else []
     words += ["--tie-seed", str(tie_seed)] if tie_seed else []
-    if first.foreign:  # no way into that trainer but a file of weights
+    if first.foreign:  # live delivery is for verl only; others take a file of weights
         return shlex.join(["dfsim", "replay", *words, "--decisions", "weights.parquet"])
     return shlex.join(["dfsim", "promote", *words, "--out", "promotion"])

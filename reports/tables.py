@@ -19,7 +19,7 @@ from ..sim.result import ReplayResult, StrategyResult
 from ..strategies.base import ParamInfo
 from ..strategies.catalog import PRESETS, build, preset_parameters
 from ..strategies.mix.presets import MIXERS, mix_parameters
-from ..traces.findings import Finding
+from ..traces.findings import Finding, counted
 from ..traces.importers.base import ImportSummary
 from ..traces.store import Trace
 
@@ -252,7 +252,8 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
         f"{found.singleton_share:.0%} hold a single response",
     )
     shown = [f for f in found.findings if f.name not in ("advantage_mismatch", "advantages_zero")]
-    yield "stands out", "\n".join(finding.message for finding in shown) or "nothing"
+    nothing = "nothing" if len(shown) == len(found.findings) else "see advantages"
+    yield "stands out", "\n".join(finding.message for finding in shown) or nothing
     yield "prompts", _prompts(found)
     ran = [n for n in PRESETS if n not in found.cannot_run]
     yield "can run", ", ".join(ran)
@@ -274,7 +275,9 @@ def _prompts(found: Census) -> str:
         return "no prompt ids, so drift over visits can't be seen"
     if found.drift is None:
         why = "none seen twice, so drift can't be seen"
-        if found.revisited:
+        if found.chosen:
+            why = "rows were chosen by their outcome, so drift can't be told"
+        elif found.revisited:
             why = (
                 "rewards are continuous, so drift takes a threshold: --success-threshold, or "
                 "--success COLUMN"
@@ -333,8 +336,8 @@ def print_import(
     """Print what an import read, dropped and could not find, and what that rules out."""
     out.print(
         Text(
-            f"{target}: {summary.responses:,} responses in {summary.steps} steps, from "
-            f"{summary.rows:,} rows"
+            f"{target}: {counted(summary.responses, 'response')} in "
+            f"{counted(summary.steps, 'step')}, from {counted(summary.rows, 'row')}"
         )
     )
     lines = []

@@ -15,7 +15,7 @@ from ..strategies.catalog import PRESETS, build
 from ..traces.advantage_check import AdvantageReport, sentences
 from ..traces.batch import RolloutBatch
 from ..traces.errors import TraceError
-from ..traces.findings import Finding, plain
+from ..traces.findings import CHOSEN, Finding, plain
 from ..traces.group_sizes import GroupSizes
 from ..traces.ragged import segment_span, segment_sum
 from ..traces.store import as_trace
@@ -114,8 +114,9 @@ class Census:
         advantages: what the stored advantages say, or ``None``.
         truncation: responses that ended by length, or ``None`` where the trace does not say.
         lag: how old the sampling policies were, or ``None`` likewise.
-        drift: status → prompts; ``None`` without prompt ids, where no prompt came twice, or where
-            rewards are continuous and nobody said when they are solved.
+        chosen: whether rows were chosen by their outcome, so that they are no sample.
+        drift: status → prompts; ``None`` without prompt ids, where no prompt came twice, where
+            rows were chosen, or where rewards are continuous and nobody said when they are solved.
         revisited: prompts seen at more than one step.
         cannot_run: preset → reason.
         baseline: ``none``'s effective batch over the run.
@@ -138,6 +139,7 @@ class Census:
     truncation: Truncation | None = None
     lag: PolicyLag | None = None
     prompts: dict[str, _Prompt] = field(default_factory=dict)
+    chosen: bool = False
     drift: dict[str, int] | None = None
     revisited: int = 0
     cannot_run: dict[str, str] = field(default_factory=dict)
@@ -316,7 +318,7 @@ def census(
             "max": float(every.max()),
         }
     found.findings = _findings(trace, found, check, sizes, unusable)
-    _judge_prompts(found)
+    _judge_prompts(trace, found)
     found.cannot_run = cannot_run(trace)
     found.baseline = replay(trace, ["none"]).strategies["none"].estimates["effective_batch"]
     return found
@@ -384,10 +386,11 @@ def _add_prompts(found: Census, batch: RolloutBatch, dull: Any) -> None:
         prompt.visit(batch.step, solved[group], sizes[group], bool(dull[group]))
 
 
-def _judge_prompts(found: Census) -> None:
+def _judge_prompts(trace: Trace, found: Census) -> None:
     again = [p for p in found.prompts.values() if p.visits > 1]
     found.revisited = len(again)
-    if again and (found.success.given or not found.continuous):
+    found.chosen = bool({f.name for f in trace.manifest.findings} & CHOSEN)
+    if again and not found.chosen and (found.success.given or not found.continuous):
         counts = Counter(p.status for p in again)
         found.drift = {status: counts[status] for status in STATUSES}
 

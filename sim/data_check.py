@@ -171,8 +171,8 @@ class PolicyLag:
         yield Finding(
             "stale",
             f"Responses were sampled by policies {self.mean:.2g} {unit} behind the one that "
-            f"trained on average, {self.max} at most: what a rule does to their gradient holds for "
-            "the ratio's first order only, and importance weights matter.",
+            f"trained on average, {self.max} at most: what a rule does to their gradient then "
+            "holds only to first order in the probability ratio, and importance weights matter.",
             {"mean": self.mean, "max": self.max, "unit": unit},
         )
 

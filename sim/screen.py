@@ -13,7 +13,6 @@ from scipy import stats
 from ..strategies.base import Strategy
 from ..strategies.catalog import build
 from ..traces.errors import DfsimError, TraceError, nearest
-from ..traces.manifest import is_foreign
 from ..traces.ragged import Float
 from ..traces.spelling import option
 from ..traces.store import as_trace
@@ -132,8 +131,9 @@ def screen(
             progress=_shifted(progress, done, sum(lengths)),
             on_decision=agreement.add,
         )
-        foreign = is_foreign(trace.manifest.source)
-        found.append(_screened(result, runnable, reasons, foreign, agreement, by, baseline))
+        found.append(
+            _screened(result, runnable, reasons, trace.manifest.foreign, agreement, by, baseline)
+        )
     return ScreenResult(
         by=by,
         baseline=baseline,

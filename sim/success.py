@@ -130,11 +130,11 @@ class LevelCheck:
             where = f"all values of domain {named} lie on one side of it"
         elif wider is not None:
             low, high = wider
-            where = f"the values are further apart between {low:g} and {high:g} than there"
+            where = f"the widest gap between values is elsewhere, from {low:g} to {high:g}"
         yield Finding(
             "threshold_misplaced",
             f"Solved means {self.success} here, and {where}: success rates, and rules that go by "
-            f"them (difffilter), then say nothing. {self._remedy(wider)}",
+            f"them (difffilter), may not mean what you think. {self._remedy(wider)}",
             {
                 "column": self.success.column,
                 "threshold": self.success.limit,

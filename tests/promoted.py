@@ -17,5 +17,5 @@ def promotion_of(folder, strategy, rescale="none", on_empty="skip_update", *, so
     trace = open_trace(folder / "live" if source is None else source)
     made = promoted(dfsim.replay(trace, [strategy], resamples=20), strategy, rescale, on_empty)
     out = folder / f"promotion-{len(list(folder.iterdir()))}"
-    write_promotion_folder(made, strategy, "", out, 0, False)
+    write_promotion_folder(made, strategy, trace.manifest, out, 0, False)
     return out

@@ -35,7 +35,7 @@ def promotion(bundled, tmp_path_factory):
     strategy = build("maxvar", {"keep_frac": 0.25}, tie_seed=3)
     made = promoted(replay(bundled, [strategy], resamples=2), strategy, "kept", "keep_all")
     folder = tmp_path_factory.mktemp("p") / "promotion"
-    write_promotion_folder(made, strategy, "", folder, 0, False)
+    write_promotion_folder(made, strategy, bundled.manifest, folder, 0, False)
     return folder
 
 

@@ -19,6 +19,7 @@ from dfsim.live.settings import read_settings
 from dfsim.strategies import own
 from dfsim.strategies.catalog import build
 from dfsim.traces.errors import DfsimError
+from dfsim.traces.importers import IMPORTERS
 
 QUICK = ("--resamples", "2")
 MINE = """
@@ -258,9 +259,13 @@ def test_the_current_folder_is_not_replaced_under_the_shell(small, tmp_path, mon
 # Refusals
 
 
-@pytest.mark.parametrize("kind", ["trl", "pass-rate"])
-def test_another_trainers_trace_is_refused_with_the_way_out(tmp_path, kind):
-    trace = solved_trace(tmp_path / "t", [[1, 2]], 4, source=f"import of dump ({kind})")
+FOREIGN = [name for name in IMPORTERS if name not in ("flat", "verl", "verl-v0")]
+
+
+@pytest.mark.parametrize("format", FOREIGN)
+def test_another_trainers_trace_is_refused_with_the_way_out(tmp_path, format):
+    trainer = IMPORTERS[format].trainer
+    trace = solved_trace(tmp_path / "t", [[1, 2]], 4, source="whatever", trainer=trainer)
     out = tmp_path / "p"
     line = refused("promote", trace.path, "-s", "maxvar", "--out", out, *QUICK)
     assert "verl only" in line

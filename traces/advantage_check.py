@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 from .advantage import AdvantageConfig, advantage_scales, live_groups
-from .findings import Finding
+from .findings import Finding, counted
 from .ragged import Bool, Float, Int, offsets_of, ratio, segment_max, segment_sum
+from .spelling import option
 
 TOLERANCE = 0.01
 """Of a group's largest |A|: how far its advantages may lie from linear, from mean 0, and from an
@@ -326,8 +327,8 @@ def contradictions(report: AdvantageReport | None, named: str | None) -> Iterato
         yield Finding(
             "estimator_differs",
             f"The settings name {named}, the stored advantages are {own}'s: rules that "
-            f"re-normalise follow the settings; an import with --set adv_estimator={own} follows "
-            "the run.",
+            f"re-normalise follow the settings; an import with "
+            f"{option('config', own, key='adv_estimator')} follows the run.",
             {**figures, "adv_estimator": own},
         )
 
@@ -336,19 +337,19 @@ def sentences(report: AdvantageReport) -> Iterator[str]:
     """What to tell a user: one line each."""
     if report.zero and report.verdict != "zero":
         yield (
-            f"In {report.zero:,} of {report.live:,} groups whose rewards differ every stored "
+            f"In {report.zero:,} of {report.live:,} groups whose rewards differ, every stored "
             "advantage is 0: nothing was trained there, or the log does not hold the run's own."
         )
     if report.verdict == "zero":
         yield (
             f"Every stored advantage is 0, in all {report.live:,} groups whose rewards differ: the "
-            "log does not hold the run's advantages. Import it with --without advantage, and they "
-            "are recomputed from rewards."
+            f"log does not hold the run's advantages. Import it with "
+            f"{option('without', 'advantage')}, and they are recomputed from rewards."
         )
     elif report.verdict == "fits" and report.config is not None:
         yield (
-            f"The stored advantages are {report.config.adv_estimator}'s, {report.config.formula} "
-            f"(within {max(report.error, 1e-6):.0e} in {report.live:,} groups)."
+            f"The stored advantages are {report.config.adv_estimator}'s, {report.config.formula}, "
+            f"within {max(report.error, 1e-6):.0e} in {counted(report.live, 'group')}."
         )
     elif report.verdict == "scaled":
         yield (
@@ -362,20 +363,22 @@ def sentences(report: AdvantageReport) -> Iterator[str]:
 
 def _mismatch(report: AdvantageReport) -> str:
     likely = {
-        "reward_column": "most likely the last",
-        "groups": "most likely the second",
-        "estimator": "most likely the first",
-        None: "",
+        "reward_column": "a wrong reward column",
+        "groups": "merged or split groups",
+        "estimator": "another estimator",
+        None: "none of them more than another",
     }[report.cause]
     other = ""
     if report.explained_by is not None:
-        other = f"; column '{report.explained_by}' fits: --map reward={report.explained_by}"
+        remedy = option("columns", report.explained_by, key="reward")
+        other = f"; column '{report.explained_by}' fits: {remedy}"
     correlation = "–" if np.isnan(report.correlation) else f"{report.correlation:.2f}"
     return (
-        f"Rewards and advantages do not belong together: {report.broken:,} groups contradict, of "
-        f"{report.live:,} whose rewards differ (A must be linear in r with mean 0, within "
-        f"{TOLERANCE:.0%} of the largest). Either another estimator (linear in "
-        f"{report.linear:.0%}, mean 0 in {report.centred:.0%} of them), or merged or split groups "
-        f"(equal rewards with different advantages in {report.unequal:.0%}), or a wrong reward "
-        f"column (correlation inside groups {correlation}{other}); {likely}."
+        f"Rewards and advantages do not belong together in {counted(report.broken, 'group')} "
+        f"({report.live:,} have rewards that differ; there A must be linear in r with mean 0, "
+        f"within {TOLERANCE:.0%} of the largest, and 0 elsewhere). Either another estimator "
+        f"(linear in {report.linear:.0%}, mean 0 in {report.centred:.0%} of them), or merged or "
+        f"split groups (equal rewards with different advantages in {report.unequal:.0%}), or a "
+        f"wrong reward column (correlation inside groups {correlation.replace('-', '−')}{other}). "
+        f"Most likely {likely}."
     )

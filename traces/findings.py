@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+CHOSEN = frozenset(("rows_chosen", "rows_missing"))
+"""Findings that say a trace's rows were chosen by their outcome."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -34,6 +37,11 @@ class Finding:
     def from_dict(cls, record: Mapping[str, Any]) -> Finding:
         """Read what :meth:`to_dict` wrote."""
         return cls(**record)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: ``1 group``, ``1,200 groups``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(value: Any) -> Any:

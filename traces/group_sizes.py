@@ -29,6 +29,11 @@ class GroupSizes:
     whole: bool = False
     _by_step: dict[int, Counter[int]] = field(default_factory=dict)
     _repeats: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _unsplit: dict[int, Counter[int]] = field(default_factory=dict)
+
+    def add_unsplit(self, step: int, sizes: Sequence[int]) -> None:
+        """Add the sizes of a step's groups before some were split into draws of one prompt."""
+        self._unsplit[step] = Counter(sizes)
 
     def add(
         self, step: int, sizes: Sequence[int], prompts: Sequence[Hashable] | None = None
@@ -93,19 +98,11 @@ class GroupSizes:
         over = {size: count for size, count in sizes.items() if size > usual}
         if not over or any(size % usual for size in over):
             return
-        doubled = [
-            step
-            for step, found in self._by_step.items()
-            if sum(found[z] for z in over) >= WHOLE_STEP * sum(found.values())
-        ]
+        doubled = [step for step, found in self._by_step.items() if _is_doubled(found, usual)]
         inside = sum(self._by_step[s][z] for s in doubled for z in over)
         if doubled and inside == sum(over.values()):
-            yield Finding(
-                "step_repeated",
-                f"Steps {_listed(doubled)} hold groups of {_shown(over)} where {usual} responses "
-                "are usual: a run that was resumed logs steps twice. Keep one copy of each.",
-                {"steps": sorted(doubled), "usual": usual},
-            )
+            how = f"hold groups of {_shown(over)} where {usual} responses are usual"
+            yield _repeated(doubled, how, usual=usual)
         elif not self.whole:
             yield Finding(
                 "groups_too_large",
@@ -116,6 +113,12 @@ class GroupSizes:
 
     def _repeated_steps(self) -> Iterator[Finding]:
         """Steps that hold every prompt, or twice the groups, where the others do not."""
+        sizes = self.sizes
+        usual = min(sizes, key=lambda size: (-sizes[size], size))
+        doubled = [s for s, before in self._unsplit.items() if _is_doubled(before, usual)]
+        if doubled and 2 * len(doubled) < len(self._by_step):
+            yield _repeated(doubled, "hold every group more than once")
+            return
         twice = [s for s, (drawn, repeated) in self._repeats.items() if repeated == drawn > 0]
         how = "draw every prompt more than once"
         if not self._repeats:
@@ -126,18 +129,28 @@ class GroupSizes:
             if often + len(twice) < len(counts) or usual < 2:
                 return
         if twice and 2 * len(twice) < len(self._by_step):
-            yield Finding(
-                "step_repeated",
-                f"Steps {_listed(twice)} {how}: a run that was resumed logs steps twice. Keep one "
-                "copy of each.",
-                {"steps": sorted(twice)},
-            )
+            yield _repeated(twice, how)
 
 
 _CAUSES = (
     "one prompt drawn twice, ids that ranks or files share, or a step logged twice. Give each draw "
     "its own group_uid."
 )
+
+
+def _is_doubled(sizes: Counter[int], usual: int) -> bool:
+    """Whether nearly all groups of a step hold a multiple of the usual size."""
+    over = sum(count for size, count in sizes.items() if size > usual and size % usual == 0)
+    return over >= WHOLE_STEP * sum(sizes.values())
+
+
+def _repeated(steps: Sequence[int], how: str, **evidence: int) -> Finding:
+    return Finding(
+        "step_repeated",
+        f"Steps {_listed(steps)} {how}: a run that was resumed logs steps twice. Keep one copy of "
+        "each.",
+        {"steps": sorted(steps), **evidence},
+    )
 
 
 def _shown(sizes: dict[int, int]) -> str:

@@ -97,6 +97,7 @@ def import_trace(
                 label=label,
                 lengths=summary.lengths,
                 config=config,
+                trainer=importer.trainer,
             ),
             at_once=False,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,13 +20,9 @@ from .findings import Finding
 from .schema import TRACE_VERSION
 
 MANIFEST = "manifest.json"
+VERL = "verl"
+"""The trainer that strategies are delivered in."""
 _BLANK = "0" * 64
-_FOREIGN = re.compile(r"\((trl|pass-rate)\)$")
-
-
-def is_foreign(source: str) -> bool:
-    """Whether a manifest's source names another trainer than verl."""
-    return _FOREIGN.search(source) is not None
 
 
 @dataclass(frozen=True)
@@ -69,6 +64,7 @@ class Manifest:
         files: file name → entry.
         evaluation: why the responses are an evaluation, which never trained; else empty.
         findings: what stood out when the rows were read.
+        trainer: what made the rows: ``verl``, another trainer, or empty where nothing says it.
     """
 
     writer: str
@@ -82,6 +78,7 @@ class Manifest:
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     evaluation: str = ""
     findings: tuple[Finding, ...] = ()
+    trainer: str = ""
     version: int = TRACE_VERSION
 
     @property
@@ -91,6 +88,11 @@ class Manifest:
             f"{s.step} {s.digest}" for s in sorted(self.steps, key=lambda s: s.step)
         )
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another trainer than verl made the rows, or none."""
+        return self.trainer not in ("", VERL)
 
     def emptied(self) -> Manifest:
         """The same source and settings, without steps and files."""

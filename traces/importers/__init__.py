@@ -16,20 +16,38 @@ from .recognise import explain, explain_file
 
 IMPORTERS: dict[str, Importer] = {
     "flat": Importer("rows with step, group_uid, reward", flat.recognise, flat.read),
-    "verl": Importer("a verl v1 rollout_data_dir", verl.recognise_v1, verl.read_v1),
+    "verl": Importer("a verl v1 rollout_data_dir", verl.recognise_v1, verl.read_v1, trainer="verl"),
     "verl-v0": Importer(
-        "a verl v0 rollout_data_dir", verl.recognise_v0, verl.read_v0, ("group_by", "group_size")
+        "a verl v0 rollout_data_dir",
+        verl.recognise_v0,
+        verl.read_v0,
+        ("group_by", "group_size"),
+        "verl",
     ),
-    "trl": Importer("TRL completions", trl.recognise, trl.read, ("reward_weights", "group_size")),
-    "pass-rate": Importer("a pass-rate table", pass_rate.recognise, pass_rate.read),
+    "trl": Importer(
+        "TRL completions", trl.recognise, trl.read, ("reward_weights", "group_size"), "TRL"
+    ),
+    "pass-rate": Importer(
+        "a pass-rate table", pass_rate.recognise, pass_rate.read, trainer="a pass-rate table"
+    ),
     "open-instruct": Importer(
-        "open-instruct rollouts", open_instruct.recognise, open_instruct.read
+        "open-instruct rollouts",
+        open_instruct.recognise,
+        open_instruct.read,
+        trainer="open-instruct",
     ),
-    "areal": Importer("an AReaL dump", areal.recognise, areal.read),
-    "tinker": Importer("tinker-cookbook rollout summaries", tinker.recognise, tinker.read),
-    "prime-rl": Importer("prime-rl training rollouts", prime_rl.recognise, prime_rl.read),
+    "areal": Importer("an AReaL dump", areal.recognise, areal.read, trainer="AReaL"),
+    "tinker": Importer(
+        "tinker-cookbook rollout summaries", tinker.recognise, tinker.read, trainer="tinker"
+    ),
+    "prime-rl": Importer(
+        "prime-rl training rollouts", prime_rl.recognise, prime_rl.read, trainer="prime-rl"
+    ),
     "group-rewards": Importer(
-        "samples with the rewards of their groups", group_rewards.recognise, group_rewards.read
+        "samples with the rewards of their groups",
+        group_rewards.recognise,
+        group_rewards.read,
+        trainer="samples chosen by outcome",
     ),
 }
 

@@ -188,12 +188,14 @@ class Importer:
         recognise: whether a sample is of this format.
         read: yields a source's rows with canonical names where the format has them.
         uses: options that only some formats have a use for, and this one has.
+        trainer: what made such rows, as in the manifest; empty where rows of any trainer look so.
     """
 
     about: str
     recognise: Callable[[Sample], bool]
     read: Callable[[Path, ImportOptions, ImportSummary], Iterator[Chunk]]
     uses: tuple[str, ...] = ()
+    trainer: str = ""
 
     def refuse_unused(self, options: ImportOptions) -> None:
         """Refuse an option that would change nothing.

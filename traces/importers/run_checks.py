@@ -183,6 +183,7 @@ class RunChecks:
                 suffix[rows] = np.arange(count) // (count // draws) + 1
                 self._draws += draws
         if suffix.any():
+            self._sizes.add_unsplit(int(frame["step"][0]), np.diff(cuts).tolist())
             number = pl.Series("number", suffix)
             tail = pl.when(number > 0).then(pl.format("#{}", number)).otherwise(pl.lit(""))
             frame = frame.with_columns(group_uid=pl.col("group_uid") + tail)

@@ -202,8 +202,8 @@ def _as_told(parts: RewardParts | None) -> str:
     """What the stored advantages say of it."""
     if parts is None:
         return ""
-    text = f", from which the stored advantages follow by {TRL_WORDS[parts.rule]}"
-    text += f" (within {max(parts.error, 1e-6):.0e} of the largest)"
+    text = f", from which the stored advantages follow by {TRL_WORDS[parts.rule]}, "
+    text += f"within {max(parts.error, 1e-6):.0e} of the largest"
     if parts.solved and parts.rule != "dr_grpo":
         text += "; the weights were solved for, and only their ratios are known"
     return text
@@ -211,9 +211,9 @@ def _as_told(parts: RewardParts | None) -> str:
 
 TRL_WORDS = {
     "grpo": "GRPO's rule",
-    "dr_grpo": 'Dr.GRPO\'s (scale_rewards="none")',
-    "grpo_batch": 'GRPO\'s, scaled over the batch (scale_rewards="batch")',
-    "gdpo": 'GDPO\'s (multi_objective_aggregation="normalize_then_sum", arXiv:2601.05242)',
+    "dr_grpo": 'Dr.GRPO\'s rule (scale_rewards="none")',
+    "grpo_batch": 'GRPO\'s rule scaled over the batch (scale_rewards="batch")',
+    "gdpo": 'GDPO\'s rule (multi_objective_aggregation="normalize_then_sum", arXiv:2601.05242)',
 }
 
 
