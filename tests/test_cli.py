@@ -263,7 +263,7 @@ def test_import_makes_a_trace_that_replays(tmp_path):
     maps = ("--map", "group_uid=uid", "--map", "reward=score", "--map", "num_tokens=n")
     made = ("import", source, "--out", tmp_path / "t", *maps, "--set", "optimizer=SGD")
     text = printed(*made, "--set", "started=2024-01-01")
-    assert "2 responses in 1 steps" in text
+    assert "2 responses in 1 step, " in text.replace("\n", "")
     assert "exists" in refused(*made)
     summary = json.loads(printed(*made, "--force", "--json"))
     assert (summary["responses"], summary["trace"]) == (2, str(tmp_path / "t"))
