@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from .traces.version import __version__
 
 if TYPE_CHECKING:
-    from .sim.census import census as inspect
-    from .sim.mix_result import replay_mixers
-    from .sim.mixing import Candidates
-    from .sim.replay import replay
-    from .sim.screen import screen
-    from .sim.seeds.compare import compare
+    from .sim.compare.compare import compare
+    from .sim.inspect.census import census as inspect
+    from .sim.mix.replay import replay_mixers
+    from .sim.mix.simulate import Candidates
+    from .sim.replay.loop import replay
+    from .sim.screen.screen import screen
     from .sim.success import Success
     from .strategies.base import Decision, param
     from .strategies.catalog import build
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .traces.errors import DfsimError, StrategyError, TraceError
     from .traces.findings import Finding
     from .traces.importers.base import ImportOptions
-    from .traces.importing import import_trace
+    from .traces.importers.importing import import_trace
     from .traces.store import Trace, open_trace
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Candidates": "sim.mixing",
+    "Candidates": "sim.mix.simulate",
     "Decision": "strategies.base",
     "DfsimError": "traces.errors",
     "Finding": "traces.findings",
@@ -63,15 +63,15 @@ _HOMES = {
     "TraceError": "traces.errors",
     "build": "strategies.catalog",
     "check_strategy": "strategies.check",
-    "compare": "sim.seeds.compare",
+    "compare": "sim.compare.compare",
     "from_columns": "traces.assemble",
-    "import_trace": "traces.importing",
-    "inspect": "sim.census:census",
+    "import_trace": "traces.importers.importing",
+    "inspect": "sim.inspect.census:census",
     "open_trace": "traces.store",
     "param": "strategies.base",
-    "replay": "sim.replay",
-    "replay_mixers": "sim.mix_result",
-    "screen": "sim.screen",
+    "replay": "sim.replay.loop",
+    "replay_mixers": "sim.mix.replay",
+    "screen": "sim.screen.screen",
 }
 """Name → module, and after a colon its name there; loaded when first asked for."""
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from timing import median_seconds
 
-from dfsim.live.capture import columns_of, to_frame
-from dfsim.live.delivery import apply
-from dfsim.live.rows import OutputRows, Responses
+from dfsim.live.core.capture import columns_of, to_frame
+from dfsim.live.core.delivery import apply
+from dfsim.live.core.rows import OutputRows, Responses
 from dfsim.sim.estimators import estimate_step
 from dfsim.strategies.base import Scores
 from dfsim.strategies.catalog import PRESETS, build

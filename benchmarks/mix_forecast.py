@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from dfsim.live.log import read_records
-from dfsim.live.overrides import dfsim_overrides
+from dfsim.live.core.log import read_records
 from dfsim.live.rehearsal.launch import Rehearsal, run_rehearsal
-from dfsim.sim.mix_result import replay_mixers
-from dfsim.sim.mixing import CLOCKS
+from dfsim.live.verl.overrides import dfsim_overrides
+from dfsim.sim.mix.replay import replay_mixers
+from dfsim.sim.mix.simulate import CLOCKS
 from dfsim.strategies.mix.grammar import chosen_of
 from dfsim.traces.store import open_trace
 

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 from timing import median_seconds
 
-from dfsim.sim.census import cannot_run
-from dfsim.sim.replay import replay
+from dfsim.sim.inspect.census import cannot_run
+from dfsim.sim.replay.loop import replay
 from dfsim.strategies.base import Scores
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.compact import compact

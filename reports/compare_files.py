@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..sim.compare.result import CompareResult
 from ..sim.provenance import provenance
 from ..sim.result import dump_json
-from ..sim.seeds.result import CompareResult
 from ..traces.files import replacing_folder
 from .compare_figures import write_compare_figures
 from .pages import COMPARE_JSON, write_page

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..sim.seeds.cells import title
-from ..sim.seeds.result import CellResult, CompareResult
-from ..sim.seeds.verdict import Scale, p_text, summary
+from ..sim.compare.cells import title
+from ..sim.compare.result import CellResult, CompareResult
+from ..sim.compare.verdict import Scale, p_text, summary
 from .compare_figures import with_figures
 from .compare_tables import (
     RANK_HEADINGS,

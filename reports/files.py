@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ..sim.census import Census
-from ..sim.mix_result import CAUTIONS, MixResult
+from ..sim.inspect.census import Census
+from ..sim.mix.replay import CAUTIONS, MixResult
 from ..sim.provenance import provenance
-from ..sim.replay import OnDecision
+from ..sim.replay.loop import OnDecision
 from ..sim.result import RECORD_VERSION, ReplayResult, dump_json
 from ..strategies.base import Decision
 from ..traces.batch import RolloutBatch
@@ -56,7 +56,7 @@ def write_replay(
         folder: replaced only after success, and only with ``force``.
         force: replace an earlier result.
         mixers: replayed mixers, whose steps go to ``mixing.parquet`` and ``mixing.csv``.
-        text: what :class:`dfsim.sim.samples.TextSamples` kept.
+        text: what :class:`dfsim.sim.replay.samples.TextSamples` kept.
 
     Raises:
         DfsimError: the folder exists, or is not dfsim's.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..sim.exposure import exposure_curve
-from ..sim.mix_result import MixResult
+from ..sim.mix.exposure import exposure_curve
+from ..sim.mix.replay import MixResult
 from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures, smooth
 
 if TYPE_CHECKING:

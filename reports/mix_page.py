@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..sim.mix_summary import MixReport
+from ..sim.mix.summary import MixReport
 from .html import Cell, Column, Figure, Findings, Section, Table
 from .mix_tables import HEADINGS, clock_gap, run_cells, setting
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.mix_result import CAUTIONS, MixResult
-from ..sim.mix_summary import MixReport, MixSummary
+from ..sim.mix.replay import CAUTIONS, MixResult
+from ..sim.mix.summary import MixReport, MixSummary
 from .tables import number, print_findings, print_notes
 
 HEADINGS = {

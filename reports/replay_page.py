@@ -6,23 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..sim.diagnosis import live_groups
 from ..sim.estimators.evenness import ERROR_LANGUAGE, ERROR_SMALL
-from ..sim.mix_summary import MixReport
+from ..sim.mix.summary import MixReport
+from ..sim.replay.diagnosis import live_groups
 from ..sim.result import Estimates, ReplayResult, StrategyResult
 from ..traces.findings import Finding
 from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
 from .mix_page import mix_section
 from .origin import made_by
 from .sensitivity import STEM, sweeps
-from .tables import (
-    HEADINGS,
-    number,
-    sampling,
-    span,
-    strategy_cells,
-    trace_line,
-)
+from .tables import HEADINGS, number, sampling, span, strategy_cells, trace_line
 from .text_page import NO_TEXT, text_sections
 
 HELP = {

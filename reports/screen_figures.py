@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..sim.front import cost_of
-from ..sim.screen_result import Screened, ScreenResult, TraceScreen
+from ..sim.screen.front import cost_of
+from ..sim.screen.result import Screened, ScreenResult, TraceScreen
 from .figures import COLOURS, NONE_COLOUR, figure_of, label_of, save_figures, trace_footer
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import polars as pl
 
 from ..sim.provenance import provenance
 from ..sim.result import dump_json
-from ..sim.screen_result import ScreenResult
+from ..sim.screen.result import ScreenResult
 from ..traces.files import replacing_folder
 from .pages import SCREEN_JSON, write_page
 from .screen_figures import write_screen_figures

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..sim.result import ReplayResult
-from ..sim.screen_result import RankAgreement, Screened
+from ..sim.screen.result import RankAgreement, Screened
 from ..traces.findings import Finding
 from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
 from .origin import made_by

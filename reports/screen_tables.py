@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.screen_result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
+from ..sim.screen.result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
 from ..strategies.catalog import build
 from ..strategies.grammar import base_of
 from .tables import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..sim.mix_result import MixResult
+from ..sim.mix.replay import MixResult
 from ..sim.result import ReplayResult
 from ..strategies.grammar import base_of
 from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures

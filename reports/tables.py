@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.census import Census
-from ..sim.data_check import Truncation
-from ..sim.diagnosis import live_groups
+from ..sim.inspect.census import Census
+from ..sim.replay.data_check import Truncation
+from ..sim.replay.diagnosis import live_groups
 from ..sim.result import ReplayResult, StrategyResult
 from ..strategies.base import ParamInfo
 from ..strategies.catalog import PRESETS, build, preset_parameters

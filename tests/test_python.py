@@ -13,7 +13,7 @@ from runs_made import runs
 from said import refused
 
 import dfsim
-from dfsim.live.settings import read_settings
+from dfsim.live.verl.settings import read_settings
 
 FUNCTIONS = [n for n in dfsim.__all__ if inspect.isfunction(getattr(dfsim, n))]
 

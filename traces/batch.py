@@ -14,16 +14,7 @@ from numpy.typing import NDArray
 
 from .advantage import AdvantageConfig, live_groups
 from .errors import TraceError
-from .ragged import (
-    AnyArray,
-    Bool,
-    Bucket,
-    Float,
-    Int,
-    buckets,
-    offsets_of,
-    segment_sum,
-)
+from .ragged import AnyArray, Bool, Bucket, Float, Int, buckets, offsets_of, segment_sum
 from .schema import COLUMNS, REQUIRED
 
 Strings = NDArray[np.object_]

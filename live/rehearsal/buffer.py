@@ -6,7 +6,7 @@ from typing import Any
 
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from ..rows import key_parts
+from ..core.rows import key_parts
 
 POLL_SECONDS = 0.02
 

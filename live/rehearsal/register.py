@@ -17,7 +17,7 @@ import uuid
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ..after_import import after_import
+from ..verl.after_import import after_import
 
 SEED_VARIABLE = "DFSIM_REHEARSAL_SEED"
 _registered = False

@@ -9,8 +9,8 @@ from functools import partial
 from ...strategies.base import Decision
 from ...traces.advantage import REWARD_TOL
 from ...traces.batch import RolloutBatch
-from ..aggregation import LossAggMode
 from . import bias, counts, evenness, scale, waste, weights
+from .aggregation import LossAggMode
 from .base import Estimator
 from .evenness import PHI, effective_batch
 from .step import StepSums

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..terms import Weighted
+from .terms import Weighted
 
 Needs = Literal["lengths", "log_probs", "loss_scale_factor"]
 

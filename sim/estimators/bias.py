@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..terms import Weighted
 from .base import LOSS, SIGNAL, SIGNAL_GROUPS, Estimator, Part
+from .terms import Weighted
 
 
 def _bias(w: Weighted) -> Float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..terms import Weighted
 from .base import GROUPS, LENGTHS, LIVE, RESPONSES, SIGNAL_GROUPS, TOKENS, Estimator, Part
+from .terms import Weighted
 
 
 def _kept_group(w: Weighted) -> Float:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..terms import Weighted
 from .base import LIVE, LOSS, SIGNAL, Estimator, Part, kish
+from .terms import Weighted
 
 PHI = 0.25
 """Weight of the response part of the noise. It belongs to the network and can't be told from logs;

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..terms import Weighted
 from .base import LOSS, LOSS_AND_LOG_PROBS, SIGNAL, SIGNAL_NONE, Estimator, Part
+from .terms import Weighted
 
 
 def _extremes(first: int, by_domain: bool) -> tuple[Part, Part]:

@@ -11,9 +11,9 @@ import numpy as np
 from ...strategies.base import Decision
 from ...traces.batch import RolloutBatch
 from ...traces.ragged import AnyArray, Bool, Float, Int
-from ..aggregation import LossAggMode
-from ..terms import StepTerms, Weighted
+from .aggregation import LossAggMode
 from .base import MISSING, Estimator, Part
+from .terms import StepTerms, Weighted
 
 BASELINE = "none"
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..aggregation import updates_per_step
-from ..terms import Weighted
+from .aggregation import updates_per_step
 from .base import GROUPS, LENGTHS, TOKENS, Estimator, Part
 from .counts import KEPT_GROUPS
+from .terms import Weighted
 
 
 def _trained(w: Weighted) -> Float:

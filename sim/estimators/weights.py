@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...traces.ragged import Float, ratio
-from ..terms import Weighted
 from .base import LENGTHS, RESPONSES, TOKENS, Estimator, Part, kish
+from .terms import Weighted
 
 WEIGHT = Part(lambda w: w.group_sum(w.weight_KN))
 WEIGHT_SQ = Part(lambda w: w.group_sum(np.square(w.weight_KN)))

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..schema import REQUIRED
-from .base import (
-    SUFFIXES,
-    Chunk,
-    ImportOptions,
-    ImportSummary,
-    Sample,
-    read_chunks,
-    source_files,
-)
+from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
 
 
 def recognise(sample: Sample) -> bool:

@@ -11,16 +11,10 @@ import numpy as np
 import polars as pl
 
 from ..advantage import AdvantageConfig, Estimator
-from ..advantage_check import (
-    AdvantageCheck,
-    check_groups,
-    contradictions,
-    count_draws,
-    sentences,
-)
+from ..checks.advantages import AdvantageCheck, check_groups, contradictions, count_draws, sentences
+from ..checks.group_sizes import GroupSizes
 from ..errors import TraceError
 from ..findings import Finding
-from ..group_sizes import GroupSizes
 from ..ragged import offsets_of
 from ..schema import COLUMNS
 from .base import ImportOptions, ImportSummary

@@ -1,0 +1,5 @@
+"""``python -m dfsim.cli``."""
+
+from . import main
+
+main()

@@ -1,0 +1,96 @@
+"""The command ``dfsim screen``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..traces.errors import StrategyError
+from ..traces.files import check_new_folder, refuse_here
+from .options import (
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Resamples,
+    Seed,
+    Strategies,
+    SuccessColumn,
+    SuccessThreshold,
+    Sweep,
+)
+
+
+def screen(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH…", help="Traces, or folders with one below.")
+    ],
+    strategy: Strategies = None,
+    param: Sweep = None,
+    by: Annotated[
+        str, typer.Option(help="The estimator that orders, and that differences rest on.")
+    ] = "effective_batch_low",
+    baseline: Annotated[str, typer.Option(help="The strategy to take differences to.")] = "none",
+    loss_agg_mode: Annotated[
+        str | None, typer.Option(help="verl's loss aggregation; default: the run's own.")
+    ] = None,
+    out: Out = None,
+    resamples: Resamples = 200,
+    seed: Seed = 0,
+    tie_seed: Annotated[int, typer.Option(help="Seed that breaks ties across groups.")] = 0,
+    phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
+    success: SuccessColumn = "reward",
+    success_threshold: SuccessThreshold = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which strategies are worth a live run on this data, and which change nothing."""
+    from ..reports.pages import SCREEN_JSON
+    from ..reports.screen_files import screen_record, write_screen
+    from ..reports.screen_tables import print_screen
+    from ..reports.tables import console
+    from ..sim.result import dump_json
+    from ..sim.screen.screen import screen as run
+    from ..sim.success import Success
+    from ..strategies.mix.grammar import chosen_of
+    from ..traces.store import open_trace
+    from .progress import progress
+
+    traces = [open_trace(path) for path in paths]
+    solved = Success(success, success_threshold)
+    chosen, mixes = chosen_of(
+        strategy or ["all"], param or [], tie_seed=tie_seed, shared=solved.parameters
+    )
+    if mixes:
+        name = mixes[0].name
+        raise StrategyError(
+            f"{name} mixes domains, and a screen orders selectors and reweighters; what a mixer "
+            f"asks for: dfsim replay {paths[0]} --strategy {name}"
+        )
+    if out is not None:
+        refuse_here(out)
+        check_new_folder(out, SCREEN_JSON, force)
+    with progress("screen", quiet or json) as tick:
+        result = run(
+            traces,
+            chosen,
+            by=by,
+            baseline=baseline,
+            loss_agg_mode=loss_agg_mode,
+            resamples=resamples,
+            seed=seed,
+            phi=phi,
+            progress=tick,
+        )
+    if out is not None:
+        write_screen(result, out, force)
+    if json:
+        typer.echo(dump_json(screen_record(result)))
+        return
+    terminal = console()
+    print_screen(result, terminal)
+    if out is not None:
+        terminal.print(f"Written: {out}")

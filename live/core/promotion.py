@@ -1,0 +1,275 @@
+"""``promotion.json``: the strategy that goes live, the code it was decided by, and its forecast."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import strategies, traces
+from ...sim.result import ReplayResult
+from ...strategies.base import Strategy
+from ...traces.errors import DfsimError
+from ...traces.files import check_new_folder, replacing_folder, sha256_of
+from ...traces.manifest import MANIFEST, Manifest
+from ...traces.version import __version__
+from ..verl.scripts import RUNS, write_scripts
+from .delivery import OnEmpty, Rescale
+from .record import rebuild, strategy_record
+
+PROMOTION = "promotion.json"
+VERSION = 1
+
+_DECIDING = ("advantage", "assemble", "batch", "ragged", "schema")
+_APPLYING = ("delivery", "rows")
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """Content of ``promotion.json``.
+
+    Attributes:
+        strategy: the strategy's name; for a user's own ``FILE.py:Class`` beside the promotion file.
+        params: every parameter with its value.
+        tie_seed: decides ties across groups.
+        rescale: see :func:`dfsim.live.core.delivery.apply`.
+        on_empty: see :func:`dfsim.live.core.delivery.apply`.
+        code: digest of the code that decides (see :func:`deciding_code`).
+        own_file: SHA-256 of the user's own strategy file, or ``None``.
+        trace: path, fingerprint and sizes of the trace behind the forecast.
+        loss_agg_mode: verl's loss aggregation of the forecast.
+        forecast: estimator → estimate (mean, low, high, future_low, future_high, reason).
+        baseline: the same for ``none``.
+        versions: of what wrote it.
+        settings: of the replay.
+        version: of this file's format.
+    """
+
+    strategy: str
+    params: Mapping[str, Any]
+    tie_seed: int
+    rescale: Rescale
+    on_empty: OnEmpty
+    code: str
+    own_file: str | None
+    trace: Mapping[str, Any]
+    loss_agg_mode: str
+    forecast: Mapping[str, Mapping[str, Any]]
+    baseline: Mapping[str, Mapping[str, Any]]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    version: int = VERSION
+    folder: Path = field(default=Path(), compare=False)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the content, wherever the file lies."""
+        return _digest(self.record())
+
+    @property
+    def name(self) -> str:
+        """The strategy as ``catalog.build`` takes it."""
+        return self.strategy if self.own_file is None else str(self.folder / self.strategy)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {k: v for k, v in vars(self).items() if k != "folder"}
+
+    def summary(self) -> list[str]:
+        """What is forecast, in sentences."""
+        lines = [
+            f"{self.strategy}: forecast from {self.trace['steps']} steps of {self.trace['path']}"
+            + (f" ({self.trace['label']})" if self.trace.get("label") else "")
+        ]
+        for name in ("effective_batch", "trained_token_frac", "signal_scale"):
+            mine, base = self.forecast[name], self.baseline[name]
+            if mine["mean"] is None:
+                lines.append(f"  {name}: {mine['reason']}")
+                continue
+            shown = f"  {name}: {mine['mean']:.3g}"
+            if name == "effective_batch":
+                low, high = (self.forecast[f"{name}_{end}"]["mean"] for end in ("low", "high"))
+                shown += f", bracket [{low:.3g}, {high:.3g}]"
+            if mine["future_low"] is not None:
+                shown += f", steps like these [{mine['future_low']:.3g}, {mine['future_high']:.3g}]"
+            lines.append(f"{shown}; none {base['mean']:.3g}")
+        return lines
+
+    def build(self) -> Strategy:
+        """Build the strategy, after making sure that the code still is what was promoted.
+
+        Raises:
+            DfsimError: the code that decides, or the user's own file, differs.
+        """
+        if self.code != deciding_code():
+            was = self.versions.get("dfsim", "?")
+            other = "install that version" if was != __version__ else "go back to its sources"
+            raise DfsimError(
+                f"{self.folder / PROMOTION} was written by other deciding code (dfsim {was} "
+                f"{self.code[:8]}, here {__version__} {deciding_code()[:8]}): its forecast does "
+                f"not speak for this one. Promote again with this dfsim, or {other}"
+            )
+        if self.own_file is not None:
+            path = Path(self.name.rpartition(":")[0])
+            if not path.is_file():
+                raise DfsimError(f"{path} is missing; it was promoted with {PROMOTION} beside it")
+            if sha256_of(path) != self.own_file:
+                raise DfsimError(f"{path} was changed since it was promoted; promote it again")
+        return rebuild({"name": self.name, "params": self.params, "tie_seed": self.tie_seed})
+
+
+def promoted(
+    result: ReplayResult,
+    strategy: Strategy,
+    rescale: Rescale = "none",
+    on_empty: OnEmpty = "skip_update",
+) -> Promotion:
+    """The promotion of a replayed strategy.
+
+    Args:
+        result: of a replay that holds the strategy.
+        strategy: which one.
+        rescale: see :func:`dfsim.live.core.delivery.apply`.
+        on_empty: see :func:`dfsim.live.core.delivery.apply`.
+    """
+    own = Path(strategy.name.rpartition(":")[0]) if ".py:" in strategy.name else None
+    name = strategy.name if own is None else f"{own.name}:{strategy.name.rpartition(':')[2]}"
+    return Promotion(
+        strategy=name,
+        params=strategy_record(strategy)["params"],
+        tie_seed=strategy.tie_seed,
+        rescale=rescale,
+        on_empty=on_empty,
+        code=deciding_code(),
+        own_file=None if own is None else sha256_of(own),
+        trace=dict(result.trace),
+        loss_agg_mode=result.loss_agg_mode,
+        forecast=_estimates(result, strategy.name),
+        baseline=_estimates(result, "none"),
+        versions={"dfsim": __version__, "numpy": np.__version__},
+        settings=dict(result.settings),
+    )
+
+
+def _estimates(result: ReplayResult, name: str) -> dict[str, Mapping[str, Any]]:
+    return {n: e.to_dict() for n, e in result.strategies[name].estimates.items()}
+
+
+def check_promotable(manifest: Manifest, strategy: Strategy, folder: Path, force: bool) -> None:
+    """Refuse what :func:`write_promotion_folder` would refuse, before the forecast is made."""
+    if manifest.foreign:
+        raise DfsimError(
+            f"the trace comes from {manifest.trainer} ({manifest.source}), and live delivery is "
+            f"for verl only; for your own trainer take the weights: dfsim replay TRACE "
+            f"--strategy {strategy.name} --decisions weights.parquet"
+        )
+    check_new_folder(folder, PROMOTION, force)
+    _refuse_results(folder)
+
+
+def write_promotion_folder(
+    promotion: Promotion,
+    strategy: Strategy,
+    manifest: Manifest,
+    folder: Path,
+    seeds: int,
+    force: bool,
+) -> list[Path]:
+    """Write the promotion, a user's own strategy file, and the scripts; all or nothing.
+
+    Args:
+        promotion: from :func:`promoted`.
+        strategy: the strategy it promotes.
+        manifest: of the trace.
+        folder: to create.
+        seeds: pairs of scripts.
+        force: replace an earlier promotion.
+
+    Returns:
+        The files written.
+
+    Raises:
+        DfsimError: the folder exists, or the trace is of a trainer that dfsim can't deliver to.
+    """
+    check_promotable(manifest, strategy, folder, force)
+    with replacing_folder(folder, PROMOTION, force) as scratch:
+        path = scratch / PROMOTION
+        path.write_text(sealed(promotion.record()))
+        written = [path]
+        if promotion.own_file is not None:
+            own = Path(strategy.name.rpartition(":")[0])
+            written.append(Path(shutil.copy(own, scratch / own.name)))
+            replace(promotion, folder=scratch).build()  # refuses a file that needs its neighbours
+        written += write_scripts(scratch, promotion.strategy, seeds)
+    return [folder / path.relative_to(scratch) for path in written]
+
+
+def _refuse_results(folder: Path) -> None:
+    """A promotion that live runs have written beside is not replaced."""
+    runs = folder / RUNS
+    filled = [runs] if runs.is_file() and len(runs.read_text().splitlines()) > 1 else []
+    for path in (*filled, *folder.rglob(MANIFEST), *folder.rglob("*.jsonl")):
+        raise DfsimError(f"{folder} holds results of live runs ({path}); choose another --out")
+
+
+def read_promotion(path: Path) -> Promotion:
+    """Read a promotion file, or the one in a folder.
+
+    Raises:
+        DfsimError: it is missing, not JSON, or of a format this dfsim does not know.
+    """
+    if path.is_dir():
+        path = path / PROMOTION
+    try:
+        record = json.loads(path.read_text())
+        version, digest = record["version"], record.pop("digest", "")
+    except OSError as error:
+        raise DfsimError(
+            f"{path} can't be read ({error.strerror}); dfsim promote writes one"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise DfsimError(f"{path} is no promotion file; dfsim promote writes one") from None
+    if version != VERSION:
+        raise DfsimError(
+            f"{path}: promotion format {version}; this dfsim reads {VERSION}. Promote again"
+        )
+    try:
+        promotion = Promotion(**record, folder=path.resolve().parent)
+    except TypeError:
+        promotion = None
+    if promotion is None or promotion.digest != digest:
+        raise DfsimError(f"{path} was changed by hand; promote again with what you want changed")
+    return promotion
+
+
+def sealed(record: Mapping[str, Any]) -> str:
+    """Text of ``promotion.json``: the record and its digest, by which a changed one is noticed."""
+    return _text({**record, "digest": _digest(record)})
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(_text(record).encode(), digest_size=8).hexdigest()
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=1, allow_nan=False, default=dict) + "\n"
+
+
+@cache
+def deciding_code() -> str:
+    """Digest of the sources that turn a batch into weights: strategies, batches, advantages."""
+    digest = hashlib.blake2b(digest_size=16)
+    home = Path(str(traces.__file__)).parent
+    files = [home / f"{name}.py" for name in _DECIDING]
+    files += [Path(__file__).parent / f"{name}.py" for name in _APPLYING]
+    root = Path(str(strategies.__file__)).parent
+    for path in (*files, *sorted(root.rglob("*.py"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

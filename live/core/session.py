@@ -1,0 +1,369 @@
+"""One live run of dfsim inside verl's trainer: decide, deliver, prove, log, capture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from ...sim.estimators import estimate_step
+from ...sim.estimators.aggregation import check_mode
+from ...strategies.base import Scores
+from ...strategies.catalog import build
+from ...strategies.mix.base import domain_step
+from ...traces.batch import RolloutBatch
+from ...traces.errors import TraceError
+from ...traces.findings import plain
+from ...traces.schema import NO_DOMAIN, TOKEN_COLUMNS
+from ..verl.adapt import flat, read_rows, write_fields
+from ..verl.compat import POLICY_LOSSES, data_parallel_size, policy_loss_mode, starts_at_one
+from ..verl.run_config import batch_options, run_config
+from ..verl.settings import LiveSettings
+from .capture import AUTO_TOKENS, Capture, CapturedStep, columns_of, estimate_size
+from .delivery import Applied, apply
+from .proof import Verdict, as_metrics, expected, judge, pg_loss_witness, take_seen
+from .rows import TOKEN_FIELDS, Responses
+from .sampler import MixBatchSampler
+from .step import LiveStep, pg_loss_of
+
+
+class Session:
+    """Everything dfsim does in a run, called by the trainer.
+
+    Args:
+        settings: from ``+dfsim.``.
+        config: verl's resolved configuration as plain Python values.
+        say: prints one line where the user looks.
+    """
+
+    def __init__(
+        self, settings: LiveSettings, config: Mapping[str, Any], say: Callable[[str], None]
+    ) -> None:
+        self.settings, self._config, self._say = settings, config, say
+        actor = config["actor_rollout_ref"]["actor"]
+        self._actor, self._rollout = actor, config["actor_rollout_ref"]["rollout"]
+        self._loss_agg_mode = check_mode(actor.get("loss_agg_mode") or "token-mean")
+        self._run_config = {**run_config(config), "dfsim": settings.record()}
+        self._batch_options = batch_options(self._run_config)
+        self._mini_batch_rows: int | None = self._batch_options["mini_batch_rows"]
+        self.domain: str | None = None
+        self.sampler: MixBatchSampler | None = None
+        self.capture: Capture | None = None
+        self._step: LiveStep | None = None
+        self._said: set[str] = set()
+        self._given_up = False
+        self._shadows = list(settings.shadows)
+
+    @property
+    def proof_mode(self) -> str | None:
+        """Loss mode to prove delivery under, or ``None`` where there is nothing to prove or no way.
+
+        Weights are proven for verl's own losses; a loss that another plug-in registers is left
+        alone, and its delivery is not checkable.
+        """
+        mode = policy_loss_mode(self._config)
+        if self.settings.strategy is None or mode not in POLICY_LOSSES:
+            return None
+        return mode
+
+    def prepare(self, columns: list[str], read_column: Callable[[str], Iterable[Any]]) -> None:
+        """Find the domains, set up the mixer and the capture; before any model loads.
+
+        Args:
+            columns: of the training set.
+            read_column: iterates over one of them.
+
+        Raises:
+            DfsimError: ``+dfsim.domain`` names a column that the dataset lacks, a mixer can't work
+                on it, or the capture's folder can't be used.
+        """
+        wanted = self.settings.domain
+        if wanted is not None and wanted not in columns:
+            raise TraceError(
+                f"+dfsim.domain={wanted}: the training set has no such column; it has: "
+                f"{', '.join(sorted(columns))}"
+            )
+        found = [c for c in (wanted, "domain", "data_source") if c in columns]
+        self.domain = found[0] if found else None
+        if self.domain is not None:
+            value = next(iter(read_column(self.domain)), None)
+            if value is not None and not isinstance(value, (str, int)):
+                raise TraceError(
+                    f"+dfsim.domain={self.domain}: its values are {type(value).__name__}s, not "
+                    "names; add a text column to the training set and name that"
+                )
+        mix = self.settings.mix
+        if mix is not None:
+            if self.domain is None:
+                raise TraceError(
+                    f"{mix.name} needs domains: add a column to the training set and name it with "
+                    "+dfsim.domain=COLUMN"
+                )
+            named = [NO_DOMAIN if d is None else str(d) for d in read_column(self.domain)]
+            domains = sorted(set(named))
+            prior = [named.count(d) / len(named) for d in domains]
+            data = self._config["data"]
+            self.sampler = MixBatchSampler(
+                mix.start(domains, prior),
+                named,
+                int(data["train_batch_size"]),
+                int(data.get("seed") or 0),
+            )
+            self._run_config["dfsim"]["mix"] |= {"domains": domains, "prior": prior}
+        if self.settings.capture is not None:
+            self.capture = Capture(self.settings.capture, self._run_config, self._say)
+            self.capture.check_start(starts_at_one(self._config))
+
+    def begin(self, first_step: int) -> None:
+        """Start the capture, once the first step's number is known."""
+        if self.capture is None or self.settings.capture is None:
+            return
+        responses = int(self._config["data"]["train_batch_size"]) * int(self._rollout["n"])
+        longest = self._config["data"].get("max_response_length")
+        tokens, text = estimate_size(responses, longest, len(TOKEN_FIELDS))
+        mode = self.settings.capture.tokens
+        needed = any(c in TOKEN_COLUMNS for s in self.settings.strategies for c in s.columns)
+        small = tokens is not None and tokens <= AUTO_TOKENS
+        self._tokens = mode == "all" or (mode == "auto" and (needed or small))
+        if not self._tokens:
+            text = estimate_size(responses, longest, 0)[1]
+            if mode == "auto":
+                text += ", without token lists (capture.tokens=all keeps them)"
+        self.capture.start(first_step, text)
+
+    def observe(self, trainer: Any, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
+        """Decide for one step and write weights; returns the meta that training goes on with.
+
+        Args:
+            trainer: verl's trainer.
+            batch: ``KVBatchMeta`` after advantages were computed.
+            metrics: verl's metrics of the step.
+        """
+        if self._given_up:
+            return batch
+        try:
+            return self._observe(trainer, batch, metrics)
+        except Exception as error:
+            if self._applies_something or self._raises:
+                raise
+            self._give_up(error)
+            return batch
+
+    @property
+    def _applies_something(self) -> bool:
+        return self.settings.strategy is not None or self.settings.mix is not None
+
+    @property
+    def _raises(self) -> bool:
+        return self.settings.capture is not None and self.settings.capture.on_error == "raise"
+
+    def _give_up(self, error: Exception) -> None:
+        """A run that applies nothing must not die of being watched."""
+        self._given_up, self._step = True, None
+        self._say(
+            f"dfsim: watching stopped ({type(error).__name__}: {error}); training goes on without "
+            "capture and shadows"
+        )
+
+    def _observe(self, trainer: Any, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
+        began = time.perf_counter()
+        rows, tensors = read_rows(
+            batch,
+            trainer.global_steps,
+            domain=self.domain,
+            kl_in_reward=bool(self._config["algorithm"].get("use_kl_in_reward")),
+            ranks=data_parallel_size(trainer),
+            mini_batch_rows=None if self._actor.get("shuffle") else self._mini_batch_rows,
+            text=trainer.tokenizer if self._wants_text() else None,
+        )
+        responses = Responses(rows)
+        step_batch = responses.batch(**self._batch_options)
+        self._warn_nan(step_batch)
+        step = self._decide(responses, step_batch)
+        self._step = step
+        if self.sampler is not None:
+            step.mix = self._steer(self.sampler, step, step_batch)
+            step.domains = self.sampler.mixer.domains
+        if step.applied is not None:
+            batch = self._deliver(batch, step, step_batch, tensors)
+        step.seconds = time.perf_counter() - began
+        metrics.update(step.metrics(self._skips(step)))
+        return batch
+
+    def _steer(
+        self, sampler: MixBatchSampler, step: LiveStep, batch: RolloutBatch
+    ) -> dict[str, Any]:
+        """Note what this step drew and why, then let the mixer see what came of it."""
+        mixer = sampler.mixer
+        assert batch.domain_G is not None
+        sampler.saw([batch.domains[code] for code in batch.domain_G[batch.live_G]])
+        drawn = {
+            "target": sampler.target_D.tolist(),
+            "signal": [plain(s) for s in mixer.score.tolist()],
+            "drawn": sampler.drawn_D.tolist(),
+            "exposures": sampler.exposures_D.tolist(),
+            "live_exposures": sampler.live_exposures_D.tolist(),
+        }
+        own = self.settings.strategy
+        decision = None if own is None else step.decisions[own.name]
+        mixer.observe(domain_step(batch, mixer.domains, decision))
+        if mixer.unseen and batch.step > mixer.rule.window_steps:
+            self._say_once(
+                f"unseen {mixer.unseen}",
+                f"dfsim: step {batch.step}: the mixer never got a reward of "
+                f"{', '.join(mixer.unseen)}; such a domain counts as its best-scoring one",
+            )
+        return drawn
+
+    def _wants_text(self) -> bool:
+        return self.settings.capture is not None and self.settings.capture.text
+
+    def _warn_nan(self, batch: RolloutBatch) -> None:
+        nan = int(np.isnan(batch.advantage_N).sum())
+        if nan:
+            self._say_once(
+                "nan",
+                f"dfsim: step {batch.step} has {nan} responses whose advantage is NaN; one NaN "
+                "reward makes verl's whole group NaN, and no weight can undo that. Let the "
+                "verifier return a number",
+            )
+
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self._say(text)
+
+    def _decide(self, responses: Responses, batch: RolloutBatch) -> LiveStep:
+        settings = self.settings
+        scores = Scores(batch)
+        decisions = {"none": build("none").decide(batch, scores)}
+        applied: dict[str, Applied] = {}
+        own = settings.strategy
+        if own is not None:
+            decisions[own.name] = own.decide(batch, scores)
+            applied[own.name] = apply(
+                decisions[own.name], batch, settings.rescale, settings.on_empty
+            )
+        for shadow in list(self._shadows):
+            try:
+                decision = shadow.decide(batch, scores)
+            except Exception as error:  # a shadow must not stop what it does not touch
+                self._shadows.remove(shadow)
+                self._say(
+                    f"dfsim: shadow {shadow.name} is dropped from step {batch.step} on "
+                    f"({type(error).__name__}: {error})"
+                )
+                continue
+            decisions[shadow.name], applied[shadow.name] = decision, apply(decision, batch)
+        estimates = estimate_step(batch, decisions, self._loss_agg_mode)
+        return LiveStep(
+            responses,
+            decisions,
+            None if own is None else own.name,
+            None if own is None else applied[own.name],
+            estimates,
+            digests={name: one.digest() for name, one in applied.items()},
+        )
+
+    def _deliver(
+        self, batch: Any, step: LiveStep, step_batch: RolloutBatch, tensors: Mapping[str, Any]
+    ) -> Any:
+        applied, responses = step.applied, step.responses
+        assert applied is not None
+        rows = responses.rows
+        before = np.ones(len(rows.mask_F), np.float32)
+        if rows.is_weight_F is not None:
+            before = rows.is_weight_F.astype(np.float32)
+        weights_T = applied.weights_T(step_batch)
+        weight_F = responses.spread(before[responses.flat_T] * weights_T, before)
+        advantage_F = rows.advantage_F
+        fields = {"rollout_is_weights": weight_F}
+        if applied.advantage_N is not None:
+            replaced = np.repeat(applied.advantage_N, responses.num_tokens_N)
+            advantage_F = responses.spread(replaced, advantage_F)
+            fields["advantages"] = advantage_F
+            fields["returns"] = responses.spread(replaced, flat(tensors["returns"])[0])
+        mini_batch_R = rows.mini_batch_R
+        if mini_batch_R is None:
+            mini_batch_R = np.zeros(len(rows.keys), dtype=np.int64)
+        mini_batch_F = np.repeat(mini_batch_R, np.diff(rows.offsets))
+        step.want = expected(weight_F, advantage_F, rows.mask_F, mini_batch_F)
+        step.pg_losses = (
+            pg_loss_of(weight_F, advantage_F, rows.mask_F),
+            pg_loss_of(before, rows.advantage_F, rows.mask_F),
+        )
+        return write_fields(batch, tensors["response_mask"], fields)
+
+    def skips_update(self) -> bool:
+        """Whether this step must not call the actor."""
+        return self._step is not None and self._skips(self._step)
+
+    def _skips(self, step: LiveStep) -> bool:
+        empty = step.applied is not None and step.applied.empty
+        return empty and self.settings.on_empty == "skip_update"
+
+    def finish(self, metrics: MutableMapping[str, Any]) -> None:
+        """Judge delivery and hand the step to the capture.
+
+        Args:
+            metrics: verl's metrics after the update.
+        """
+        step, self._step = self._step, None
+        if step is None:
+            return
+        began = time.perf_counter()
+        if step.want is not None:
+            step.verdict = self._judge(step, metrics)
+            metrics.update(as_metrics(step.verdict))
+            if step.verdict.delivered == 0:
+                self._say_once(
+                    "undelivered",
+                    f"dfsim: step {step.number}: the weights did NOT reach the loss: "
+                    f"{step.verdict.reason}. What trains is not what the strategy decided",
+                )
+            elif step.verdict.delivered is None:
+                self._say_once(
+                    step.verdict.reason, f"dfsim: delivery not checkable: {step.verdict.reason}"
+                )
+        settings = self.settings.capture
+        if self.capture is not None and settings is not None:
+            if (step.number - 1) % settings.every == 0:
+                columns = columns_of(step.responses, step.applied, self._tokens, settings.text)
+                self.capture.put(CapturedStep(columns, step.record(self._skips(step))))
+            metrics["dfsim/capture/failed_steps"] = float(self.capture.failed)
+            metrics["dfsim/capture/handover_seconds"] = time.perf_counter() - began
+
+    def _judge(self, step: LiveStep, metrics: MutableMapping[str, Any]) -> Verdict:
+        assert step.want is not None
+        if self.proof_mode is None:
+            mode = policy_loss_mode(self._config)
+            return Verdict(None, f"loss_mode={mode} is not one of verl's own, so nothing reports")
+        got = take_seen(metrics)
+        warmup = int(self._config["trainer"].get("critic_warmup") or 0)
+        if step.number < warmup:
+            return Verdict(None, f"trainer.critic_warmup={warmup}: the actor does not train yet")
+        if self._skips(step):
+            return Verdict(None, "the update was skipped: the decision kept nothing")
+        rows = self._mini_batch_rows
+        one = len(step.responses.rows.keys) == rows and (self._actor.get("ppo_epochs") or 1) == 1
+        dynamic = bool(self._actor.get("use_dynamic_bsz"))
+        shuffled = step.responses.rows.mini_batch_R is None and not one
+        verdict = judge(step.want, got, dynamic=dynamic, shuffled=shuffled)
+        correction = self._config["algorithm"].get("rollout_correction") or {}
+        plain_ratio = not (correction.get("rollout_rs") or correction.get("bypass_mode"))
+        if (
+            one
+            and plain_ratio
+            and self._loss_agg_mode == "token-mean"
+            and self.proof_mode == "vanilla"
+        ):
+            witness = pg_loss_witness(metrics.get("actor/pg_loss"), *step.pg_losses)
+            verdict = Verdict(verdict.delivered, verdict.reason, witness)
+        return verdict
+
+    def close(self) -> None:
+        """Write what is left of the capture."""
+        if self.capture is not None:
+            self.capture.close()

@@ -1,0 +1,113 @@
+"""One live step between its decision and its end, and what it leaves in the logs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...strategies.base import Decision
+from .delivery import Applied
+from .proof import Seen, Verdict, whole
+from .rows import Responses
+
+HEADLINE = (
+    *("effective_batch", "effective_batch_low", "effective_batch_high"),
+    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
+    *("kept_frac", "trained_token_frac", "wasted_token_frac"),
+    *("weight_mean", "weight_std", "weight_max"),
+)
+"""Estimators that a live run logs every step; replay of its capture gives all."""
+
+DRAWN = ("target", "signal", "drawn", "exposures", "live_exposures")
+"""What is noted of a mixer's draw, each by domain."""
+
+
+@dataclass
+class LiveStep:
+    """What one step needs between its decision and its end.
+
+    Attributes:
+        responses: the step's responses, and the way back to the trainer's rows.
+        decisions: strategy → decision.
+        delivered: name of the delivered strategy, or ``None``.
+        applied: what it applies.
+        estimates: strategy → estimator → value.
+        digests: strategy → digest of its decision.
+        want: what the loss must report, by mini-batch.
+        pg_losses: pg_loss by the weights written, and by those before.
+        verdict: whether the weights arrived.
+        mix: what a mixer drew, by ``DRAWN``.
+        domains: of the mixer.
+        seconds: spent deciding.
+    """
+
+    responses: Responses
+    decisions: Mapping[str, Decision]
+    delivered: str | None
+    applied: Applied | None
+    estimates: Mapping[str, Mapping[str, float]]
+    digests: Mapping[str, str] = field(default_factory=dict)
+    want: list[Seen] | None = None
+    pg_losses: tuple[float, float] = (0.0, 0.0)
+    verdict: Verdict | None = None
+    mix: Mapping[str, Sequence[Any]] | None = None
+    domains: Sequence[str] = ()
+    seconds: float = 0.0
+
+    @property
+    def number(self) -> int:
+        """``global_steps``."""
+        return self.responses.rows.step
+
+    def metrics(self, skipped: bool) -> dict[str, float]:
+        """What goes to verl's logger when the step has been decided.
+
+        Args:
+            skipped: whether the step's update is skipped.
+        """
+        found: dict[str, float] = {"dfsim/decide_seconds": self.seconds}
+        for name, values in self.estimates.items():
+            prefix = "dfsim" if name == self.delivered else f"dfsim/{Path(name).name}"
+            for estimator in HEADLINE:
+                if estimator in values and math.isfinite(values[estimator]):
+                    found[f"{prefix}/{estimator}"] = values[estimator]
+        if self.applied is not None:
+            found["dfsim/update_skipped"] = float(skipped)
+            found["dfsim/rescale"] = self.applied.scale
+        for name in DRAWN if self.mix is not None else ():
+            assert self.mix is not None
+            for domain, value in zip(self.domains, self.mix[name], strict=True):
+                if value is not None:
+                    found[f"dfsim/mix/{name}/{domain}"] = float(value)
+        return found
+
+    def record(self, skipped: bool) -> dict[str, Any]:
+        """One line of ``live.jsonl``.
+
+        Args:
+            skipped: whether the step's update was skipped.
+        """
+        verdict = self.verdict
+        return {
+            "step": self.number,
+            "digests": dict(self.digests),
+            "delivered": None if verdict is None else verdict.delivered,
+            "reason": None if verdict is None else verdict.reason,
+            "pg_loss": None if verdict is None else verdict.pg_loss,
+            "update_skipped": skipped,
+            "rescale": None if self.applied is None else self.applied.scale,
+            "mix": None if self.mix is None else dict(self.mix),
+            "expected": None if self.want is None else whole(self.want).to_dict(),
+            "decide_seconds": self.seconds,
+        }
+
+
+def pg_loss_of(weight_F: Any, advantage_F: Any, mask_F: Any) -> float:
+    """−Σ(w·A)/Σmask over flat tokens (F): verl's pg_loss where the ratio is 1."""
+    weighted = weight_F[mask_F].astype(np.float64) * advantage_F[mask_F].astype(np.float64)
+    return float(-weighted.sum() / max(mask_F.sum(), 1))

@@ -1,0 +1,1 @@
+"""What ties dfsim to verl 0.9.1."""

@@ -1,0 +1,287 @@
+"""What a user writes behind ``+dfsim.`` on verl's command line, checked before a model loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from ...strategies.base import Strategy
+from ...strategies.catalog import PRESETS
+from ...strategies.mix.grammar import chosen_of
+from ...strategies.mix.presets import Mix, is_mix
+from ...traces.errors import DfsimError, nearest
+from ...traces.spelling import speaking
+from ..core.delivery import ON_EMPTY, RESCALE, OnEmpty, Rescale
+from ..core.promotion import Promotion, read_promotion
+from ..core.record import mix_record, strategy_record
+
+Tokens = Literal["auto", "none", "all"]
+OnError = Literal["warn", "raise"]
+
+_SHARES = "proportions"  # the one parameter that is a mapping itself
+
+C = TypeVar("C", bound=str)
+
+_KEYS = (
+    *("strategy", "params", "tie_seed", "shadow", "promotion"),
+    *("rescale", "on_empty", "domain", "capture"),
+)
+_CAPTURE_KEYS = ("dir", "tokens", "every", "text", "label", "queue_steps", "on_error")
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """``+dfsim.capture.*``.
+
+    Attributes:
+        dir: folder of the trace, on the host of verl's task runner.
+        tokens: token lists: ``all``, ``none``, or ``auto`` (where a strategy of the run needs them,
+            or a step holds at most ``AUTO_TOKENS`` of them).
+        every: capture every K-th step.
+        text: store prompt and response text.
+        label: a caution to print beside every result.
+        queue_steps: steps that may wait for the disk.
+        on_error: ``warn`` counts a failed write and trains on, ``raise`` stops the run.
+    """
+
+    dir: Path
+    tokens: Tokens = "auto"
+    every: int = 1
+    text: bool = False
+    label: str = ""
+    queue_steps: int = 4
+    on_error: OnError = "warn"
+
+
+@dataclass(frozen=True)
+class LiveSettings:
+    """Everything behind ``+dfsim.``.
+
+    Attributes:
+        strategy: the one to deliver, or ``None``.
+        mix: the mixer that draws prompts, whose draw passes through ``strategy``; or ``None``.
+        shadows: decided every step, applied never.
+        rescale: see :func:`dfsim.live.core.delivery.apply`.
+        on_empty: see :func:`dfsim.live.core.delivery.apply`.
+        domain: dataset column that names the domain; ``None``: ``domain``, else ``data_source``.
+        capture: where and what to capture, or ``None``.
+        promotion: the promotion that ``strategy`` comes from.
+    """
+
+    strategy: Strategy | None = None
+    mix: Mix | None = None
+    shadows: tuple[Strategy, ...] = ()
+    rescale: Rescale = "none"
+    on_empty: OnEmpty = "skip_update"
+    domain: str | None = None
+    capture: CaptureSettings | None = None
+    promotion: Promotion | None = None
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """The delivered one, if any, and the shadows."""
+        return (*((self.strategy,) if self.strategy else ()), *self.shadows)
+
+    def record(self) -> dict[str, Any]:
+        """As a trace's manifest keeps it, for ``dfsim verify``."""
+        return {
+            "strategy": None if self.strategy is None else strategy_record(self.strategy),
+            "mix": None if self.mix is None else mix_record(self.mix),
+            "shadow": [strategy_record(s) for s in self.shadows],
+            "rescale": self.rescale,
+            "on_empty": self.on_empty,
+            "promotion": None if self.promotion is None else self.promotion.digest,
+        }
+
+
+def read_settings(given: Mapping[str, Any]) -> LiveSettings:
+    """Read the settings from a plain mapping.
+
+    Args:
+        given: ``config.dfsim`` as plain Python values.
+
+    Raises:
+        DfsimError: an unknown key, strategy, parameter or value; the remedy is named.
+    """
+    if not isinstance(given, Mapping):
+        raise DfsimError(f"+dfsim={given} is no setting; write +dfsim.KEY=VALUE")
+    _known(given, _KEYS, "dfsim")
+    rescale = _choice(given.get("rescale", "none"), RESCALE, "dfsim.rescale")
+    on_empty = _choice(given.get("on_empty", "skip_update"), ON_EMPTY, "dfsim.on_empty")
+    tie_seed = _whole(given.get("tie_seed", 0), "dfsim.tie_seed", 0)
+    promotion, strategy = None, None
+    name = None if given.get("strategy") is None else str(given["strategy"])
+    if name == "all":
+        raise DfsimError(
+            "+dfsim.strategy=all: one strategy is delivered; +dfsim.shadow=all logs all"
+        )
+    if given.get("promotion") is not None:
+        _refuse_beside_promotion(given)
+        promotion = read_promotion(Path(str(given["promotion"])))
+        strategy = promotion.build()
+        name, tie_seed = strategy.name, strategy.tie_seed
+        rescale, on_empty = promotion.rescale, promotion.on_empty
+    shadow_names = [n for n in _names(given.get("shadow")) if n not in ("none", name)]
+    for shadow in shadow_names:
+        if is_mix(shadow):
+            raise DfsimError(
+                f"+dfsim.shadow={shadow}: a mixer is not shadowed; dfsim replay says what it would "
+                "have asked for on a capture"
+            )
+    params_given = given.get("params") or {}
+    if not isinstance(params_given, Mapping):
+        raise DfsimError(f"+dfsim.params={params_given} names no parameter; +dfsim.params.NAME=…")
+    params = _by_owner(params_given, name, shadow_names)
+    mix = None
+    if promotion is None and name is not None:
+        strategy, mix = _delivered(name, params.pop("", []), tie_seed)
+    elif params.get(""):
+        raise DfsimError(
+            f"+dfsim.params.{params[''][0]}: the promotion file holds the parameters; "
+            "drop it, or promote again with the new value"
+        )
+    left = [item for items in params.values() for item in items]
+    shadows, _ = _built(shadow_names, left, tie_seed)
+    return LiveSettings(
+        strategy=strategy,
+        mix=mix,
+        shadows=tuple(shadows),
+        rescale=rescale,
+        on_empty=on_empty,
+        domain=None if given.get("domain") is None else str(given["domain"]),
+        capture=_capture(given.get("capture")),
+        promotion=promotion,
+    )
+
+
+def _refuse_beside_promotion(given: Mapping[str, Any]) -> None:
+    for key in ("strategy", "rescale", "on_empty", "tie_seed"):
+        if key in given:
+            raise DfsimError(
+                f"+dfsim.{key} and +dfsim.promotion are both given; the promotion file holds it "
+                f"already, so drop +dfsim.{key}"
+            )
+
+
+def _by_owner(
+    given: Mapping[str, Any], name: str | None, shadows: Sequence[str]
+) -> dict[str, list[str]]:
+    """Parameters by the strategy they are for; without a prefix, the delivered or only one's."""
+    only = name if name is not None else shadows[0] if len(shadows) == 1 else None
+    known = [*(name.split("+") if name is not None else []), *shadows]
+    found: dict[str, list[str]] = {}
+    for item in _flat(given):
+        key, _, value = item.partition("=")
+        owner, dot, parameter = key.rpartition(".")
+        if not dot and only is None:
+            raise DfsimError(
+                f"+dfsim.params.{item}: no single strategy is named; write "
+                f"+dfsim.params.STRATEGY.{item}"
+            )
+        stem = _stem(owner if dot else str(only))
+        if dot and stem not in map(_stem, known):
+            raise DfsimError(
+                f"+dfsim.params.{item}: '{owner}' is not among the strategies named "
+                f"({', '.join(known)}){nearest(owner, known)}"
+            )
+        mine = name is not None and (dot == "" or stem in map(_stem, name.split("+")))
+        bare = f"{parameter}={value}" if dot == "" or (mine and "+" not in str(name)) else item
+        found.setdefault("" if mine else stem, []).append(bare)
+    return found
+
+
+def _delivered(
+    name: str, params: Sequence[str], tie_seed: int
+) -> tuple[Strategy | None, Mix | None]:
+    """The strategy to deliver, and the mixer before it."""
+    strategies, mixes = _built([name], params, tie_seed)
+    if len(strategies) + len(mixes) > 1:
+        raise DfsimError("+dfsim.params: a live run delivers one value, not a list of them")
+    if mixes:
+        return mixes[0].then, mixes[0]
+    return strategies[0], None
+
+
+def _built(
+    names: Sequence[str], params: Sequence[str], tie_seed: int
+) -> tuple[list[Strategy], list[Mix]]:
+    """Build strategies by the grammar of the command line, in this one's words."""
+    if not names:
+        return [], []
+    with speaking("hydra"):
+        return chosen_of(names, params, tie_seed=tie_seed)
+
+
+def _stem(name: str) -> str:
+    return name.split("@")[0]
+
+
+def _names(given: Any) -> list[str]:
+    if given is None:
+        return []
+    listed = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not all(isinstance(name, str) for name in listed):
+        raise DfsimError(f"+dfsim.shadow={given} names no strategy; write +dfsim.shadow=[maxvar,…]")
+    if "all" in listed:
+        listed = [*PRESETS, *(n for n in listed if n != "all")]
+    return list(dict.fromkeys(listed))
+
+
+def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in params.items():
+        if isinstance(value, Mapping) and key != _SHARES:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={json.dumps(value)}"
+
+
+def _capture(given: Any) -> CaptureSettings | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise DfsimError(f"+dfsim.capture={given} is no folder setting; write +dfsim.capture.dir=…")
+    _known(given, _CAPTURE_KEYS, "dfsim.capture")
+    if not given.get("dir"):
+        raise DfsimError("+dfsim.capture names no folder; add +dfsim.capture.dir=FOLDER")
+    for name in ("text",):
+        if not isinstance(given.get(name, False), bool):
+            raise DfsimError(f"+dfsim.capture.{name}={given[name]}: write true or false")
+    return CaptureSettings(
+        dir=Path(str(given["dir"])).expanduser(),
+        tokens=_choice(given.get("tokens", "auto"), get_args(Tokens), "dfsim.capture.tokens"),
+        every=_whole(given.get("every", 1), "dfsim.capture.every", 1),
+        text=given.get("text", False),
+        label=str(given.get("label") or ""),
+        queue_steps=_whole(given.get("queue_steps", 4), "dfsim.capture.queue_steps", 1),
+        on_error=_choice(
+            given.get("on_error", "warn"), get_args(OnError), "dfsim.capture.on_error"
+        ),
+    )
+
+
+def _known(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in given:
+        if key not in known:
+            raise DfsimError(
+                f"+{where}.{key} is not a setting of dfsim{nearest(str(key), known)}; there are: "
+                f"{', '.join(known)}"
+            )
+
+
+def _choice(value: Any, known: Sequence[C], where: str) -> C:
+    text = "none" if value is None else str(value)
+    for choice in known:
+        if choice == text:
+            return choice
+    raise DfsimError(
+        f"+{where}={value} is not known{nearest(text, known)}; it takes: {', '.join(known)}"
+    )
+
+
+def _whole(value: Any, where: str, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise DfsimError(f"+{where}={value}: it must be a whole number ≥ {low}")
+    return value

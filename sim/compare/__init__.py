@@ -1,0 +1,1 @@
+"""Judging finished runs: paired seeds, corrected tests, what they could have found."""

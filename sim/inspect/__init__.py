@@ -1,0 +1,1 @@
+"""What a trace holds, and what is odd about it."""

@@ -1,0 +1,1 @@
+"""What mixers would have drawn from a captured run."""

@@ -1,0 +1,1 @@
+"""What strategies would have done to a captured run: the one loop, and what it finds."""

@@ -1,0 +1,1 @@
+"""Which strategies are worth a live run."""

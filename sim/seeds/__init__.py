@@ -1,1 +1,0 @@
-"""Paired-seed statistics of finished training runs."""

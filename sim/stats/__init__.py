@@ -1,0 +1,1 @@
+"""Intervals, tests and resampling that several commands share."""

@@ -1,0 +1,213 @@
+"""On which runs of verl dfsim works, by verl's own configuration, losses and seams."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from verl_config import composed
+
+from dfsim.live.verl.compat import (
+    GROUP_ESTIMATORS,
+    POLICY_LOSSES,
+    SEAMS,
+    Seam,
+    check_run,
+    check_verl_version,
+    policy_loss_mode,
+)
+from dfsim.live.verl.run_config import batch_options, run_config
+from dfsim.live.verl.settings import read_settings
+from dfsim.strategies.catalog import build
+from dfsim.traces.errors import DfsimError
+
+
+def refusal(call, *args):
+    with pytest.raises(DfsimError) as caught:
+        call(*args)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# verl's own configuration
+
+
+@pytest.fixture(scope="module")
+def verl_default():
+    return composed("algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=8")
+
+
+@pytest.fixture
+def config(verl_default):
+    return copy.deepcopy(verl_default)
+
+
+@pytest.mark.live
+def test_the_promise_of_three_words_holds_for_verls_default(config):
+    check_run(config, (build("ar"), build("maxvar")), True)
+    check_run(config, (), False)
+    asked = composed(
+        "trainer.v1.trainer_mode=dfsim_sync",
+        *("+dfsim.capture.dir=x", "+dfsim.strategy=maxvar", "+dfsim.params.keep_frac=0.5"),
+    )
+    found = read_settings(asked["dfsim"])
+    assert found.strategy.params["keep_frac"] == 0.5
+    assert found.capture.dir == Path("x")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("path", "value", "strategy", "deliver", "words"),
+    [
+        ("algorithm.adv_estimator", "gae", "none", False, ["adv_estimator=gae", "use one of"]),
+        ("algorithm.adv_estimator", "rlo", "none", True, ["did you mean 'rloo'"]),
+        ("actor_rollout_ref.hybrid_engine", False, "none", False, ["hybrid_engine=true"]),
+        ("trainer.v1.sync.parameter_sync_step", 2, "none", False, ["=2", "set it to 1"]),
+        (
+            *("actor_rollout_ref.actor.policy_loss.loss_mode", "bypass_mode", "none", True),
+            ["ignores rollout_is_weights", "loss_mode=vanilla"],
+        ),
+        (
+            *("actor_rollout_ref.actor.policy_loss.loss_mode", "geo_mean", "ar", True),
+            ["geo_mean", "ar weighs tokens"],
+        ),
+    ],
+)
+def test_a_run_that_could_not_work_is_refused(config, path, value, strategy, deliver, words):
+    *parents, name = path.split(".")
+    place = config
+    for parent in parents:
+        place = place[parent]
+    place[name] = value
+    text = refusal(check_run, config, (build(strategy),), deliver)
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.live
+def test_what_matters_only_for_delivery_is_left_alone_without(config):
+    loss = config["actor_rollout_ref"]["actor"]["policy_loss"]
+    loss["loss_mode"] = "bypass_mode"
+    check_run(config, (build("maxvar"),), False)
+    loss["loss_mode"] = "geo_mean"
+    check_run(config, (build("maxvar"), build("ar")), True)  # ar is a shadow
+    assert policy_loss_mode(config) == "geo_mean"
+    loss["loss_mode"] = None
+    assert policy_loss_mode(config) == "vanilla"
+
+
+@pytest.mark.live
+def test_the_recorded_settings_are_verls(config):
+    found = run_config(config)
+    actor = config["actor_rollout_ref"]["actor"]
+    same = {
+        "ppo_mini_batch_size": actor["ppo_mini_batch_size"],
+        "ppo_epochs": actor["ppo_epochs"],
+        "loss_agg_mode": actor["loss_agg_mode"],
+        "use_kl_loss": actor["use_kl_loss"],
+        "entropy_coeff": actor["entropy_coeff"],
+        "optimizer": actor["optim"]["optimizer"],
+        "lr": actor["optim"]["lr"],
+        "weight_decay": actor["optim"]["weight_decay"],
+        "clip_grad": actor["optim"]["clip_grad"],
+        "train_batch_size": config["data"]["train_batch_size"],
+        "max_response_length": config["data"]["max_response_length"],
+        "temperature": config["actor_rollout_ref"]["rollout"]["temperature"],
+        "norm_adv_by_std_in_grpo": config["algorithm"]["norm_adv_by_std_in_grpo"],
+    }
+    assert None not in same.values()
+    assert {name: found[name] for name in same} == same
+    assert (found["n"], found["adv_estimator"], found["loss_mode"]) == (8, "grpo", "vanilla")
+    config["data"]["train_files"] = ["a.parquet", "b.parquet"]
+    assert run_config(config)["train_files"] == ["a.parquet", "b.parquet"]
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.live
+def test_estimators_and_losses_are_verls_own():
+    pytest.importorskip("verl")
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, AdvantageEstimator
+
+    verls = {e.value for e in AdvantageEstimator}
+    assert set(GROUP_ESTIMATORS) <= verls
+    assert not {"gae", "reinforce_plus_plus", "remax"} & set(GROUP_ESTIMATORS)
+    own = {name for name in POLICY_LOSS_REGISTRY if not name.startswith("dfsim_")}
+    assert own == {*POLICY_LOSSES, "bypass_mode"}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("estimator", GROUP_ESTIMATORS)
+def test_every_accepted_estimator_gets_past_the_first_step(estimator):
+    # A live step asks for it before any trace exists.
+    options = batch_options({"adv_estimator": estimator, "n": 8, "ppo_mini_batch_size": 4})
+    assert options["advantage_config"].eps == 1e-6
+    assert options["mini_batch_rows"] == 32
+
+
+@pytest.mark.live
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", POLICY_LOSSES)
+def test_weights_of_zero_silence_every_loss_that_is_accepted(mode, config):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("verl")
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+    from verl.workers.config import ActorConfig, PolicyLossConfig
+
+    loss_config = PolicyLossConfig(loss_mode=mode, dro_beta=1.0)
+    actor = ActorConfig(
+        strategy="fsdp2", rollout_n=8, use_dynamic_bsz=True, policy_loss=loss_config
+    )
+    draw = torch.Generator().manual_seed(0)
+    old, new, advantage = (torch.randn(4, 9, generator=draw) for _ in range(3))
+    new = (old + 0.01 * new).requires_grad_()
+    given = {
+        "old_log_prob": old,
+        "log_prob": new,
+        "advantages": advantage,
+        "response_mask": torch.ones(4, 9),
+        "config": actor,
+    }
+    found = []
+    for weight in (0.0, 1.0):
+        loss, _ = POLICY_LOSS_REGISTRY[mode](**given, rollout_is_weights=torch.full((4, 9), weight))
+        (grad,) = torch.autograd.grad(loss, new)
+        found.append(float(grad.abs().max()))
+    # geo_mean takes the geometric mean of the weights with a guard against log 0
+    assert found[0] <= (1e-7 if mode == "geo_mean" else 0.0) * found[1]
+    assert found[1] > 0.0
+
+
+def test_other_versions_of_verl_are_refused():
+    check_verl_version("0.9.1")
+    for other in ("0.9.0", "0.9.10", "0.10.0", "0.9.1.dev0"):
+        text = refusal(check_verl_version, other)
+        assert f"verl {other} is not supported" in text
+        assert "0.9.1" in text
+        assert "dfsim doctor" in text
+
+
+# Seams
+
+
+@pytest.mark.parametrize(
+    ("seam", "words"),
+    [
+        (Seam("shutil", "copy", ("src", "dst")), None),
+        (Seam("shutil", "copy", ()), None),
+        (Seam("pathlib", "Path.rename", ("self", "target")), None),
+        (Seam("shutil", "copy", ("dst", "src")), "takes (src, dst, "),
+        (Seam("shutil", "cp", ()), "shutil has no cp"),
+        (Seam("no_such_module", "x", ()), "no_such_module does not import"),
+    ],
+)
+def test_a_seam_says_what_differs(seam, words):
+    problem = seam.problem()
+    assert problem is None if words is None else words in problem
+
+
+@pytest.mark.live
+def test_every_seam_of_the_installed_verl_is_as_expected():
+    pytest.importorskip("verl")
+    assert [(str(s), s.problem()) for s in SEAMS if s.problem()] == []

@@ -1,0 +1,1 @@
+"""Whether stored advantages and group sizes fit what the trace says of itself."""
