@@ -1,4 +1,4 @@
-"""``python tests/support/freeze.py FOLDER``: every command's output, to compare before and after.
+"""``python tests/support/freeze.py FOLDER [PREFIX ...]``: every command's output, to compare.
 
 Writes the standard output, errors, exit code and files of the commands over the bundled trace and
 two generated ones, and a short rehearsal with its capture where verl is installed. Two folders
@@ -245,11 +245,11 @@ def rehearse(folder: Path) -> None:
 
 
 MOVING = (
-    (re.compile(r"(?<=seconds\": )[0-9.e-]+"), "SECONDS"),
+    (re.compile(r'(?<=")((?:[a-z]+/)?(?:timing|perf|throughput)[^"]*": )[0-9.e-]+'), r"\1TIME"),
     (re.compile(r"dfsim-freeze-[a-z0-9_]+"), "WORK"),
-    (re.compile(r"(?<=\"deciding_code\": \")[0-9a-f]+"), "CODE"),
-    (re.compile(r"(?<=code )[0-9a-f]{12,}"), "CODE"),
+    (re.compile(r'("(?:code|digest)": ")[0-9a-f]{16,32}(?=")'), r"\1CODE"),
 )
+"""What differs between two runs, or with the place of a source file."""
 
 
 def normalise(folder: Path) -> None:
@@ -270,13 +270,14 @@ def main() -> None:
     os.chdir(work)
     prepare(work)
     (work / "out").mkdir()
+    asked = tuple(sys.argv[2:])
+    names = [n for n in COMMANDS if n.startswith(asked)] if asked else list(COMMANDS)
+    later = [n for n in names if n.startswith(("report", "bad"))]
     with ThreadPoolExecutor(2) as pool:
-        first = [n for n in COMMANDS if not n.startswith(("report", "bad"))]
-        list(pool.map(lambda name: run(COMMANDS[name], folder, name), first))
-        rest = [n for n in COMMANDS if n not in first]
-        list(pool.map(lambda name: run(COMMANDS[name], folder, name), rest))
+        for part in ([n for n in names if n not in later], later):
+            list(pool.map(lambda name: run(COMMANDS[name], folder, name), part))
     decisions(work, folder)
-    if importlib.util.find_spec("verl"):
+    if not asked and importlib.util.find_spec("verl"):
         rehearse(folder)
     for path in (work / "out").rglob("*"):
         if path.suffix in (".html", ".json", ".csv", ".sh", ".txt", ".yaml"):
