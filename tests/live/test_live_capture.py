@@ -29,7 +29,7 @@ from dfsim.live.core.log import LIVE_LOG, read_records  # noqa: E402
 from dfsim.live.verl.settings import CaptureSettings  # noqa: E402
 from dfsim.strategies.catalog import build  # noqa: E402
 
-TESTS = ROOT / "tests"
+TESTS = ROOT / "tests" / "support"
 
 
 def opened(folder, said, *, first=1, config=RUN, **options):
@@ -147,8 +147,8 @@ FULL = """
     import json, resource, sys, time
     from pathlib import Path
     from live_trace import RUN, step_of
-    from dfsim.live.capture import Capture
-    from dfsim.live.settings import CaptureSettings
+    from dfsim.live.core.capture import Capture
+    from dfsim.live.verl.settings import CaptureSettings
     folder, on_error, long = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     said, raised = [], []
     capture = Capture(CaptureSettings(folder), RUN, said.append)
