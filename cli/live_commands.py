@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..live.core.gate import Gate
+from ..live.core.check import Check
 from ..traces.errors import DfsimError
 from .options import Force, Json, Quiet, Resamples, Seed, SuccessColumn, SuccessThreshold, TracePath
 
@@ -165,7 +165,8 @@ def promote(
 ) -> None:
     """Forecast a strategy on a trace, and write what takes it into verl."""
     from ..live.core.delivery import ON_EMPTY, RESCALE
-    from ..live.core.promotion import check_promotable, promoted, write_promotion_folder
+    from ..live.core.promotion import promoted
+    from ..live.verl.promote import check_promotable, write_promotion_folder
     from ..sim.replay.loop import replay
     from ..sim.result import dump_json
     from ..sim.success import Success
@@ -218,8 +219,8 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Recompute a live run's decisions, read its proof of delivery, compare with the forecast."""
+    from ..live.core.forecast import COMPARED
     from ..live.core.promotion import read_promotion
-    from ..live.core.verify import COMPARED
     from ..live.core.verify import verify as run
     from ..sim.result import dump_json
     from ..traces.store import open_trace
@@ -251,7 +252,7 @@ def verify(
 COMMANDS: tuple[Callable[..., None], ...] = (doctor, rehearse, promote, verify)
 
 
-def _print_gates(gates: Sequence[Gate]) -> None:
+def _print_gates(gates: Sequence[Check]) -> None:
     marks = {True: "ok  ", False: "FAIL", None: "    "}
     width = max(len(gate.name) for gate in gates)
     for gate in gates:

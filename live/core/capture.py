@@ -23,10 +23,10 @@ from ...traces.ragged import offsets_of
 from ...traces.schema import TOKEN_COLUMNS
 from ...traces.store import TraceWriter
 from ...traces.version import __version__
-from ..verl.settings import CaptureSettings
 from .delivery import Applied
 from .log import LIVE_LOG, append_record
 from .rows import Responses
+from .settings import CaptureSettings
 
 AUTO_TOKENS = 4_000_000
 """``capture.tokens=auto`` keeps token lists where a step can hold at most this many tokens."""
@@ -124,6 +124,7 @@ class Capture:
         self._known = self._check_folder()
         self._queue: queue.Queue[CapturedStep | None] = queue.Queue(settings.queue_steps)
         self._thread = threading.Thread(target=self._run, name="dfsim-capture", daemon=True)
+        self._writer: TraceWriter | None = None
         self._started = False
 
     def _check_folder(self) -> set[int]:
@@ -251,6 +252,7 @@ class Capture:
             self._say(f"dfsim: {self.failed} steps were not captured ({self._error})")
 
     def _run(self) -> None:
+        assert self._writer is not None
         while (step := self._queue.get()) is not None:
             began = time.perf_counter()
             try:

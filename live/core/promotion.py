@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ from ... import strategies, traces
 from ...sim.result import ReplayResult
 from ...strategies.base import Strategy
 from ...traces.errors import DfsimError
-from ...traces.files import check_new_folder, replacing_folder, sha256_of
-from ...traces.manifest import MANIFEST, Manifest
+from ...traces.files import sha256_of
 from ...traces.version import __version__
-from ..verl.scripts import RUNS, write_scripts
 from .delivery import OnEmpty, Rescale
 from .record import rebuild, strategy_record
 
@@ -160,63 +157,6 @@ def promoted(
 
 def _estimates(result: ReplayResult, name: str) -> dict[str, Mapping[str, Any]]:
     return {n: e.to_dict() for n, e in result.strategies[name].estimates.items()}
-
-
-def check_promotable(manifest: Manifest, strategy: Strategy, folder: Path, force: bool) -> None:
-    """Refuse what :func:`write_promotion_folder` would refuse, before the forecast is made."""
-    if manifest.foreign:
-        raise DfsimError(
-            f"the trace comes from {manifest.trainer} ({manifest.source}), and live delivery is "
-            f"for verl only; for your own trainer take the weights: dfsim replay TRACE "
-            f"--strategy {strategy.name} --decisions weights.parquet"
-        )
-    check_new_folder(folder, PROMOTION, force)
-    _refuse_results(folder)
-
-
-def write_promotion_folder(
-    promotion: Promotion,
-    strategy: Strategy,
-    manifest: Manifest,
-    folder: Path,
-    seeds: int,
-    force: bool,
-) -> list[Path]:
-    """Write the promotion, a user's own strategy file, and the scripts; all or nothing.
-
-    Args:
-        promotion: from :func:`promoted`.
-        strategy: the strategy it promotes.
-        manifest: of the trace.
-        folder: to create.
-        seeds: pairs of scripts.
-        force: replace an earlier promotion.
-
-    Returns:
-        The files written.
-
-    Raises:
-        DfsimError: the folder exists, or the trace is of a trainer that dfsim can't deliver to.
-    """
-    check_promotable(manifest, strategy, folder, force)
-    with replacing_folder(folder, PROMOTION, force) as scratch:
-        path = scratch / PROMOTION
-        path.write_text(sealed(promotion.record()))
-        written = [path]
-        if promotion.own_file is not None:
-            own = Path(strategy.name.rpartition(":")[0])
-            written.append(Path(shutil.copy(own, scratch / own.name)))
-            replace(promotion, folder=scratch).build()  # refuses a file that needs its neighbours
-        written += write_scripts(scratch, promotion.strategy, seeds)
-    return [folder / path.relative_to(scratch) for path in written]
-
-
-def _refuse_results(folder: Path) -> None:
-    """A promotion that live runs have written beside is not replaced."""
-    runs = folder / RUNS
-    filled = [runs] if runs.is_file() and len(runs.read_text().splitlines()) > 1 else []
-    for path in (*filled, *folder.rglob(MANIFEST), *folder.rglob("*.jsonl")):
-        raise DfsimError(f"{folder} holds results of live runs ({path}); choose another --out")
 
 
 def read_promotion(path: Path) -> Promotion:

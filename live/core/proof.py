@@ -1,77 +1,21 @@
-"""Did the weights reach the loss? A policy loss that reports what it saw, and the comparison.
+"""Did the weights reach the loss? What the driver expects, against what the loss says it saw.
 
-The plug-in registers, for every policy loss of verl, one that delegates to it and adds sums over
-the tokens of its micro-batch. verl averages metrics over micro-batches, so sums are compared as
-ratios to the mask's.
+The loss reports sums over the tokens of its micro-batch. Trainers average metrics over
+micro-batches, so sums are compared as ratios to the mask's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...traces.findings import plain
 from ...traces.ragged import AnyArray
 
-PREFIX = "dfsim_proof_"
-METRIC = "dfsim_proof"
-SUMS = ("seen", "mask", "weight", "weight_sq", "signal")
-
 RATIO_TOL = 1e-5
 """Relative error of a ratio of float32 sums where micro-batches are equal."""
-
-
-def proof_name(loss_mode: str) -> str:
-    """Name under which the reporting loss of ``loss_mode`` is registered."""
-    return f"{PREFIX}{loss_mode}"
-
-
-def register_proofs(registry: MutableMapping[str, Callable[..., Any]]) -> None:
-    """Add a reporting loss for every policy loss in verl's registry."""
-    for mode in [m for m in registry if not m.startswith(PREFIX)]:
-        registry[proof_name(mode)] = reporting(registry[mode])
-
-
-def reporting(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """The same loss, whose metrics also hold the sums of ``SUMS``.
-
-    Args:
-        loss: takes verl's policy-loss arguments, returns (loss, metrics).
-    """
-
-    def report(
-        old_log_prob: Any,
-        log_prob: Any,
-        advantages: Any,
-        response_mask: Any,
-        loss_agg_mode: str = "token-mean",
-        config: Any = None,
-        rollout_is_weights: Any = None,
-    ) -> tuple[Any, dict[str, Any]]:
-        pg_loss, metrics = loss(
-            old_log_prob=old_log_prob,
-            log_prob=log_prob,
-            advantages=advantages,
-            response_mask=response_mask,
-            loss_agg_mode=loss_agg_mode,
-            config=config,
-            rollout_is_weights=rollout_is_weights,
-        )
-        mask = response_mask.double()
-        weight = mask if rollout_is_weights is None else rollout_is_weights.double() * mask
-        sums = {
-            "seen": float(rollout_is_weights is not None),
-            "mask": mask.sum().item(),
-            "weight": weight.sum().item(),
-            "weight_sq": (weight * weight).sum().item(),
-            "signal": (weight * advantages.double().abs()).sum().item(),
-        }
-        return pg_loss, {**metrics, **{f"{METRIC}/{k}": v for k, v in sums.items()}}
-
-    return report
 
 
 @dataclass(frozen=True)
@@ -122,14 +66,6 @@ def whole(parts: Sequence[Seen]) -> Seen:
     return Seen(1.0, *map(float, totals.sum(axis=0)))
 
 
-def take_seen(metrics: MutableMapping[str, Any]) -> Seen | None:
-    """Move the report out of verl's metrics; ``None`` where the loss did not run."""
-    found = {name: metrics.pop(f"actor/{METRIC}/{name}", None) for name in SUMS}
-    if any(value is None for value in found.values()):
-        return None
-    return Seen(**{name: float(value) for name, value in found.items() if value is not None})
-
-
 @dataclass(frozen=True)
 class Verdict:
     """Whether the weights reached the loss.
@@ -148,16 +84,16 @@ class Verdict:
 def judge(want: Sequence[Seen], got: Seen | None, *, dynamic: bool, shuffled: bool) -> Verdict:
     """Compare what was written with what the loss saw.
 
-    verl averages a metric over a mini-batch's micro-batches and then over mini-batches. With equal
-    micro-batches the ratios of sums are those of the whole step. Where it cuts micro-batches by
+    A metric is averaged over a mini-batch's micro-batches and then over mini-batches. With equal
+    micro-batches the ratios of sums are those of the whole step. Where micro-batches are cut by
     tokens, mini-batches have different numbers of them, and a reported ratio is some average of the
     mini-batches' own: it must lie between their extremes.
 
     Args:
         want: from :func:`expected`.
-        got: from :func:`take_seen`.
-        dynamic: whether verl cuts micro-batches by tokens (``use_dynamic_bsz``).
-        shuffled: whether it shuffles rows, so that nobody knows which mini-batch holds what.
+        got: what the loss reported, ``None`` where it did not run.
+        dynamic: whether micro-batches are cut by tokens.
+        shuffled: whether rows are shuffled, so that nobody knows which mini-batch holds what.
     """
     if got is None:
         return Verdict(None, "the policy loss did not run in this step")
@@ -186,7 +122,7 @@ def judge(want: Sequence[Seen], got: Seen | None, *, dynamic: bool, shuffled: bo
 def pg_loss_witness(
     pg_loss: float | None, weighted: float, unweighted: float, tol: float = 1e-6
 ) -> str:
-    """Say whether verl's logged ``pg_loss`` speaks for the weights.
+    """Say whether the logged ``pg_loss`` speaks for the weights.
 
     At the first update of a step the ratio is 1 and pg_loss is −Σ(w·A)/Σmask. GRPO's advantages
     nearly cancel, so it has power only where weighted and unweighted sums differ clearly.
@@ -205,5 +141,5 @@ def pg_loss_witness(
 
 
 def as_metrics(verdict: Verdict) -> Mapping[str, float]:
-    """What goes to verl's logger: 1 or 0; nothing where it can't be checked."""
+    """What goes to the trainer's logger: 1 or 0; nothing where it can't be checked."""
     return {} if verdict.delivered is None else {"dfsim/delivered": float(verdict.delivered)}

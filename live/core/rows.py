@@ -21,13 +21,8 @@ from ...traces.errors import TraceError
 from ...traces.ragged import AnyArray, Bool, Int, offsets_of, segment_sum
 from ...traces.schema import COLUMNS, NO_DOMAIN
 
-TOKEN_FIELDS = {
-    "old_log_probs": "old_log_probs",
-    "rollout_log_probs": "rollout_log_probs",
-    "ref_log_prob": "ref_log_probs",
-    "entropy": "entropy",
-}
-"""verl's token fields and what a trace calls them."""
+TOKEN_LISTS = ("old_log_probs", "rollout_log_probs", "ref_log_probs", "entropy")
+"""Token values that a trace keeps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +30,17 @@ class OutputRows:
     """One step as the trainer holds it.
 
     Attributes:
-        step: ``global_steps``.
+        step: the trainer's number of the step.
         keys: ``{uid}_{session}_{output}`` of each row (R).
-        is_padding_R: rows that verl appended to fill mini-batches.
+        is_padding_R: rows that the trainer appended to fill mini-batches.
         offsets: cuts (R+1) of rows in the flat response tokens (F).
         mask_F: response mask after every correction: what the loss trains on.
         advantage_F: advantage of each token.
         reward_R: what the advantage was computed from, summed over the row.
         task_reward_R: the verifier's score, where a KL penalty is in the reward.
         tokens: trace name → token values (F): log-probs, entropy.
-        is_weight_F: ``rollout_is_weights`` before dfsim, or ``None``.
+        returns_F: return of each token, needed where advantages are replaced.
+        is_weight_F: importance weights before dfsim, or ``None``.
         prompt_R: digest of each row's prompt token ids, or ``None``.
         domain_R: domain of each row, or ``None``.
         mini_batch_R: mini-batch of each row, or ``None`` where rows are shuffled.
@@ -63,6 +59,7 @@ class OutputRows:
     reward_R: AnyArray
     task_reward_R: AnyArray | None = None
     tokens: Mapping[str, AnyArray] | None = None
+    returns_F: AnyArray | None = None
     is_weight_F: AnyArray | None = None
     prompt_R: AnyArray | None = None
     domain_R: AnyArray | None = None
@@ -215,7 +212,7 @@ def prompt_digest(token_ids: AnyArray) -> str:
 
 
 def mini_batches(rows: int, ranks: int, mini_batch_rows: int) -> Int:
-    """Mini-batch of each row (R) where verl does not shuffle.
+    """Mini-batch of each row (R) where the trainer does not shuffle.
 
     Each of ``ranks`` data-parallel ranks holds a contiguous share and cuts it into mini-batches of
     ``mini_batch_rows / ranks`` rows.

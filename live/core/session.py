@@ -1,9 +1,9 @@
-"""One live run of dfsim inside verl's trainer: decide, deliver, prove, log, capture."""
+"""One live run of dfsim inside a trainer: decide, deliver, prove, log, capture."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,13 @@ from ...traces.batch import RolloutBatch
 from ...traces.errors import TraceError
 from ...traces.findings import plain
 from ...traces.schema import NO_DOMAIN, TOKEN_COLUMNS
-from ..verl.adapt import flat, read_rows, write_fields
-from ..verl.compat import POLICY_LOSSES, data_parallel_size, policy_loss_mode, starts_at_one
-from ..verl.run_config import batch_options, run_config
-from ..verl.settings import LiveSettings
+from .backend import Backend, RunConfig
 from .capture import AUTO_TOKENS, Capture, CapturedStep, columns_of, estimate_size
 from .delivery import Applied, apply
-from .proof import Verdict, as_metrics, expected, judge, pg_loss_witness, take_seen
-from .rows import TOKEN_FIELDS, Responses
+from .proof import Verdict, as_metrics, expected, judge, pg_loss_witness
+from .rows import TOKEN_LISTS, Responses
 from .sampler import MixBatchSampler
+from .settings import LiveSettings
 from .step import LiveStep, pg_loss_of
 
 
@@ -34,39 +32,38 @@ class Session:
 
     Args:
         settings: from ``+dfsim.``.
-        config: verl's resolved configuration as plain Python values.
+        run: the run's own settings.
+        backend: the trainer's data.
         say: prints one line where the user looks.
     """
 
     def __init__(
-        self, settings: LiveSettings, config: Mapping[str, Any], say: Callable[[str], None]
+        self,
+        settings: LiveSettings,
+        run: RunConfig,
+        backend: Backend,
+        say: Callable[[str], None],
     ) -> None:
-        self.settings, self._config, self._say = settings, config, say
-        actor = config["actor_rollout_ref"]["actor"]
-        self._actor, self._rollout = actor, config["actor_rollout_ref"]["rollout"]
-        self._loss_agg_mode = check_mode(actor.get("loss_agg_mode") or "token-mean")
-        self._run_config = {**run_config(config), "dfsim": settings.record()}
-        self._batch_options = batch_options(self._run_config)
-        self._mini_batch_rows: int | None = self._batch_options["mini_batch_rows"]
+        self.settings, self._run, self._backend, self._say = settings, run, backend, say
+        self._loss_agg_mode = check_mode(run.loss_agg_mode)
+        self._record = {**run.record, "dfsim": settings.record()}
+        self._batch_options = run.batch_options
         self.domain: str | None = None
         self.sampler: MixBatchSampler | None = None
         self.capture: Capture | None = None
         self._step: LiveStep | None = None
         self._said: set[str] = set()
         self._given_up = False
+        self._keeps_tokens = False
         self._shadows = list(settings.shadows)
 
     @property
-    def proof_mode(self) -> str | None:
-        """Loss mode to prove delivery under, or ``None`` where there is nothing to prove or no way.
+    def proves(self) -> bool:
+        """Whether there are weights to prove and a loss that reports what it saw.
 
-        Weights are proven for verl's own losses; a loss that another plug-in registers is left
-        alone, and its delivery is not checkable.
+        A loss that another plug-in registers is left alone, and its delivery is not checkable.
         """
-        mode = policy_loss_mode(self._config)
-        if self.settings.strategy is None or mode not in POLICY_LOSSES:
-            return None
-        return mode
+        return self.settings.strategy is not None and self._run.no_report is None
 
     def prepare(self, columns: list[str], read_column: Callable[[str], Iterable[Any]]) -> None:
         """Find the domains, set up the mixer and the capture; before any model loads.
@@ -104,47 +101,45 @@ class Session:
             named = [NO_DOMAIN if d is None else str(d) for d in read_column(self.domain)]
             domains = sorted(set(named))
             prior = [named.count(d) / len(named) for d in domains]
-            data = self._config["data"]
             self.sampler = MixBatchSampler(
                 mix.start(domains, prior),
                 named,
-                int(data["train_batch_size"]),
-                int(data.get("seed") or 0),
+                self._run.train_batch_size,
+                self._run.seed,
             )
-            self._run_config["dfsim"]["mix"] |= {"domains": domains, "prior": prior}
+            self._record["dfsim"]["mix"] |= {"domains": domains, "prior": prior}
         if self.settings.capture is not None:
-            self.capture = Capture(self.settings.capture, self._run_config, self._say)
-            self.capture.check_start(starts_at_one(self._config))
+            self.capture = Capture(self.settings.capture, self._record, self._say)
+            self.capture.check_start(self._run.starts_at_one)
 
     def begin(self, first_step: int) -> None:
         """Start the capture, once the first step's number is known."""
         if self.capture is None or self.settings.capture is None:
             return
-        responses = int(self._config["data"]["train_batch_size"]) * int(self._rollout["n"])
-        longest = self._config["data"].get("max_response_length")
-        tokens, text = estimate_size(responses, longest, len(TOKEN_FIELDS))
+        responses = self._run.train_batch_size * self._run.n
+        longest = self._run.max_response_length
+        tokens, text = estimate_size(responses, longest, len(TOKEN_LISTS))
         mode = self.settings.capture.tokens
         needed = any(c in TOKEN_COLUMNS for s in self.settings.strategies for c in s.columns)
         small = tokens is not None and tokens <= AUTO_TOKENS
-        self._tokens = mode == "all" or (mode == "auto" and (needed or small))
-        if not self._tokens:
+        self._keeps_tokens = mode == "all" or (mode == "auto" and (needed or small))
+        if not self._keeps_tokens:
             text = estimate_size(responses, longest, 0)[1]
             if mode == "auto":
                 text += ", without token lists (capture.tokens=all keeps them)"
         self.capture.start(first_step, text)
 
-    def observe(self, trainer: Any, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
-        """Decide for one step and write weights; returns the meta that training goes on with.
+    def observe(self, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
+        """Decide for one step and write weights; returns the batch that training goes on with.
 
         Args:
-            trainer: verl's trainer.
-            batch: ``KVBatchMeta`` after advantages were computed.
-            metrics: verl's metrics of the step.
+            batch: the trainer's, after advantages were computed.
+            metrics: the trainer's, of the step.
         """
         if self._given_up:
             return batch
         try:
-            return self._observe(trainer, batch, metrics)
+            return self._observe(batch, metrics)
         except Exception as error:
             if self._applies_something or self._raises:
                 raise
@@ -167,17 +162,9 @@ class Session:
             "capture and shadows"
         )
 
-    def _observe(self, trainer: Any, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
+    def _observe(self, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
         began = time.perf_counter()
-        rows, tensors = read_rows(
-            batch,
-            trainer.global_steps,
-            domain=self.domain,
-            kl_in_reward=bool(self._config["algorithm"].get("use_kl_in_reward")),
-            ranks=data_parallel_size(trainer),
-            mini_batch_rows=None if self._actor.get("shuffle") else self._mini_batch_rows,
-            text=trainer.tokenizer if self._wants_text() else None,
-        )
+        rows = self._backend.read(batch, domain=self.domain, text=self._wants_text())
         responses = Responses(rows)
         step_batch = responses.batch(**self._batch_options)
         self._warn_nan(step_batch)
@@ -187,7 +174,7 @@ class Session:
             step.mix = self._steer(self.sampler, step, step_batch)
             step.domains = self.sampler.mixer.domains
         if step.applied is not None:
-            batch = self._deliver(batch, step, step_batch, tensors)
+            batch = self._deliver(batch, step, step_batch)
         step.seconds = time.perf_counter() - began
         metrics.update(step.metrics(self._skips(step)))
         return batch
@@ -267,9 +254,7 @@ class Session:
             digests={name: one.digest() for name, one in applied.items()},
         )
 
-    def _deliver(
-        self, batch: Any, step: LiveStep, step_batch: RolloutBatch, tensors: Mapping[str, Any]
-    ) -> Any:
+    def _deliver(self, batch: Any, step: LiveStep, step_batch: RolloutBatch) -> Any:
         applied, responses = step.applied, step.responses
         assert applied is not None
         rows = responses.rows
@@ -279,12 +264,13 @@ class Session:
         weights_T = applied.weights_T(step_batch)
         weight_F = responses.spread(before[responses.flat_T] * weights_T, before)
         advantage_F = rows.advantage_F
-        fields = {"rollout_is_weights": weight_F}
+        fields = {"weights": weight_F}
         if applied.advantage_N is not None:
             replaced = np.repeat(applied.advantage_N, responses.num_tokens_N)
             advantage_F = responses.spread(replaced, advantage_F)
             fields["advantages"] = advantage_F
-            fields["returns"] = responses.spread(replaced, flat(tensors["returns"])[0])
+            assert rows.returns_F is not None
+            fields["returns"] = responses.spread(replaced, rows.returns_F)
         mini_batch_R = rows.mini_batch_R
         if mini_batch_R is None:
             mini_batch_R = np.zeros(len(rows.keys), dtype=np.int64)
@@ -294,7 +280,7 @@ class Session:
             pg_loss_of(weight_F, advantage_F, rows.mask_F),
             pg_loss_of(before, rows.advantage_F, rows.mask_F),
         )
-        return write_fields(batch, tensors["response_mask"], fields)
+        return self._backend.write(batch, fields)
 
     def skips_update(self) -> bool:
         """Whether this step must not call the actor."""
@@ -308,7 +294,7 @@ class Session:
         """Judge delivery and hand the step to the capture.
 
         Args:
-            metrics: verl's metrics after the update.
+            metrics: the trainer's, after the update.
         """
         step, self._step = self._step, None
         if step is None:
@@ -330,36 +316,31 @@ class Session:
         settings = self.settings.capture
         if self.capture is not None and settings is not None:
             if (step.number - 1) % settings.every == 0:
-                columns = columns_of(step.responses, step.applied, self._tokens, settings.text)
+                columns = columns_of(
+                    step.responses, step.applied, self._keeps_tokens, settings.text
+                )
                 self.capture.put(CapturedStep(columns, step.record(self._skips(step))))
             metrics["dfsim/capture/failed_steps"] = float(self.capture.failed)
             metrics["dfsim/capture/handover_seconds"] = time.perf_counter() - began
 
     def _judge(self, step: LiveStep, metrics: MutableMapping[str, Any]) -> Verdict:
         assert step.want is not None
-        if self.proof_mode is None:
-            mode = policy_loss_mode(self._config)
-            return Verdict(None, f"loss_mode={mode} is not one of verl's own, so nothing reports")
-        got = take_seen(metrics)
-        warmup = int(self._config["trainer"].get("critic_warmup") or 0)
-        if step.number < warmup:
-            return Verdict(None, f"trainer.critic_warmup={warmup}: the actor does not train yet")
+        run = self._run
+        if run.no_report is not None:
+            return Verdict(None, run.no_report)
+        seen, pg_loss = self._backend.take_report(metrics)
+        if step.number < run.critic_warmup:
+            return Verdict(
+                None, f"trainer.critic_warmup={run.critic_warmup}: the actor does not train yet"
+            )
         if self._skips(step):
             return Verdict(None, "the update was skipped: the decision kept nothing")
-        rows = self._mini_batch_rows
-        one = len(step.responses.rows.keys) == rows and (self._actor.get("ppo_epochs") or 1) == 1
-        dynamic = bool(self._actor.get("use_dynamic_bsz"))
-        shuffled = step.responses.rows.mini_batch_R is None and not one
-        verdict = judge(step.want, got, dynamic=dynamic, shuffled=shuffled)
-        correction = self._config["algorithm"].get("rollout_correction") or {}
-        plain_ratio = not (correction.get("rollout_rs") or correction.get("bypass_mode"))
-        if (
-            one
-            and plain_ratio
-            and self._loss_agg_mode == "token-mean"
-            and self.proof_mode == "vanilla"
-        ):
-            witness = pg_loss_witness(metrics.get("actor/pg_loss"), *step.pg_losses)
+        rows = step.responses.rows
+        one = len(rows.keys) == self._batch_options["mini_batch_rows"] and run.ppo_epochs == 1
+        shuffled = rows.mini_batch_R is None and not one
+        verdict = judge(step.want, seen, dynamic=run.dynamic_batches, shuffled=shuffled)
+        if one and run.plain_pg_loss:
+            witness = pg_loss_witness(pg_loss, *step.pg_losses)
             verdict = Verdict(verdict.delivered, verdict.reason, witness)
         return verdict
 

@@ -1,9 +1,8 @@
-"""Does a live run do what was promoted? Decisions, delivery, and the forecast beside the facts."""
+"""Does a live run do what was promoted? Its decisions, draws and deliveries, recomputed."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,41 +10,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ...sim.replay.loop import columns_for, replay
+from ...sim.replay.loop import columns_for
 from ...sim.types import Progress
 from ...strategies.base import Scores, Strategy
+from ...strategies.mix.base import domain_step
 from ...traces.batch import RolloutBatch
 from ...traces.errors import DfsimError, TraceError
 from ...traces.findings import plain
 from ...traces.store import Trace
+from .check import Check
 from .delivery import Applied, apply, tokens_of
-from .gate import Gate
+from .forecast import Comparison, compare_forecast, forecast_notes
 from .log import read_records
 from .promotion import Promotion
-from .record import rebuild, strategy_record
-from .verify_mix import proportions_gate
-
-COMPARED = (
-    *("effective_batch", "effective_batch_low", "effective_batch_high"),
-    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
-    *("kept_frac", "trained_token_frac", "wasted_token_frac", "weight_mean", "weight_max"),
-)
-"""Estimators shown as forecast beside observed; ``--json`` has all."""
-
-GROW = ("effective_batch", "ess_", "kish_", "num_", "signal_to_noise")
-"""Estimators, by how their names start, that grow with the groups of a step."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One estimator, forecast and observed. ``inside`` is ``None`` where there is no interval."""
-
-    name: str
-    forecast: float | None
-    low: float | None
-    high: float | None
-    observed: float | None
-    inside: bool | None
+from .record import rebuild, rebuild_mix, strategy_record
 
 
 @dataclass(frozen=True)
@@ -59,7 +37,7 @@ class Verification:
         trace: path, fingerprint and steps of the live trace.
     """
 
-    gates: Sequence[Gate]
+    gates: Sequence[Check]
     comparisons: Sequence[Comparison]
     notes: Sequence[str]
     trace: Mapping[str, Any]
@@ -113,15 +91,15 @@ def verify(
     log = read_records(trace.path)
     gates += _decisions(trace, run, delivered, shadows, log, progress)
     if mix is not None:
-        gates.append(proportions_gate(trace, mix, delivered, log))
+        gates.append(_proportions(trace, mix, delivered, log))
     if delivered is not None:
         gates.append(_delivery(trace, log))
     comparisons: list[Comparison] = []
     notes: list[str] = []
     if promotion is not None:
-        notes = _forecast_notes(promotion, trace)
+        notes = forecast_notes(promotion, trace)
         try:
-            comparisons = list(_forecast(trace, promotion))
+            comparisons = list(compare_forecast(trace, promotion))
         except TraceError as error:
             notes = [f"Nothing to compare the forecast with: {error}"]
     described = {
@@ -132,24 +110,24 @@ def verify(
     return Verification(gates, comparisons, notes, described)
 
 
-def _same_strategy(run: Mapping[str, Any], promotion: Promotion) -> Gate:
+def _same_strategy(run: Mapping[str, Any], promotion: Promotion) -> Check:
     strategy = promotion.build()
     want, got = strategy_record(strategy), run.get("strategy")
     if got is None:
         message = f"the run delivered no strategy; {strategy.name} was promoted"
-        return Gate("strategy", False, message)
+        return Check("strategy", False, message)
     mine = {**want, "name": Path(want["name"]).name}
     theirs = {**got, "name": Path(str(got["name"])).name}
     for key in ("rescale", "on_empty"):
         mine[key], theirs[key] = getattr(promotion, key), run.get(key)
     if mine != theirs:
         differs = next(k for k in mine if mine[k] != theirs.get(k))
-        return Gate(
+        return Check(
             "strategy",
             False,
             f"the run's {differs} is {theirs.get(differs)}, promoted was {mine[differs]}",
         )
-    return Gate("strategy", True, f"{strategy.name} with the promoted parameters")
+    return Check("strategy", True, f"{strategy.name} with the promoted parameters")
 
 
 def _decisions(
@@ -159,7 +137,7 @@ def _decisions(
     shadows: Sequence[Strategy],
     log: Mapping[int, Mapping[str, Any]],
     progress: Progress | None,
-) -> list[Gate]:
+) -> list[Check]:
     """Recompute every decision from captured signals and compare the bits."""
     chosen = [*([delivered] if delivered else []), *shadows]
     runnable, gates = [], []
@@ -168,7 +146,7 @@ def _decisions(
             trace.require(strategy.columns, strategy.name)
             runnable.append(strategy)
         except TraceError as error:
-            gates.append(Gate(f"decisions of {strategy.name}", None, str(error)))
+            gates.append(Check(f"decisions of {strategy.name}", None, str(error)))
     columns = columns_for(trace, runnable)
     frames = trace.frames(("weight", "token_weight", "advantage_applied"))
     checked = {s.name: 0 for s in runnable}
@@ -200,11 +178,11 @@ def _decisions(
     for strategy in runnable:
         name = f"decisions of {strategy.name}"
         if strategy.name in wrong:
-            gates.append(Gate(name, False, wrong[strategy.name]))
+            gates.append(Check(name, False, wrong[strategy.name]))
         else:
             count = checked[strategy.name]
             same = f"{count} of {steps} steps recomputed, identical bit for bit"
-            gates.append(Gate(name, True if count else None, same))
+            gates.append(Check(name, True if count else None, same))
     return gates
 
 
@@ -249,14 +227,59 @@ def _first_difference(applied: Applied, batch: RolloutBatch, frame: pl.DataFrame
     return None
 
 
-def _delivery(trace: Trace, log: Mapping[int, Mapping[str, Any]]) -> Gate:
+def _proportions(
+    trace: Trace,
+    record: Mapping[str, Any],
+    then: Strategy | None,
+    log: Mapping[int, Mapping[str, Any]],
+) -> Check:
+    """Whether every step drew by the proportions that the captured steps before it lead to."""
+    mix = rebuild_mix(record, then)
+    name = f"proportions of {mix.name}"
+    steps = [entry.step for entry in trace.manifest.steps]
+    if steps != list(range(1, len(steps) + 1)):
+        return Check(name, None, "not every step was captured, so a mixer can't be played again")
+    mixer = mix.start(record["domains"], record["prior"])
+    strategies = [] if then is None else [then]
+    for strategy in strategies:
+        trace.require(strategy.columns, strategy.name)
+    checked = 0
+    for batch in trace.batches([*columns_for(trace, strategies), "domain"]):
+        drawn = (log.get(batch.step) or {}).get("mix")
+        if drawn is not None:
+            mine = mixer.propose().tolist()
+            if mine != drawn["target"]:
+                shown = ", ".join(
+                    f"{d} {live!r}, recomputed {own!r}"
+                    for d, live, own in zip(mixer.domains, drawn["target"], mine, strict=True)
+                    if live != own
+                )
+                return Check(name, False, f"step {batch.step}: asked for {shown}")
+            assert batch.domain_G is not None
+            named = [batch.domains[code] for code in batch.domain_G]
+            counts = [named.count(d) for d in mixer.domains]
+            if counts != drawn["drawn"]:
+                return Check(
+                    name,
+                    False,
+                    f"step {batch.step}: {drawn['drawn']} prompts were drawn of "
+                    f"{', '.join(mixer.domains)}, the capture holds {counts}",
+                )
+            checked += 1
+        decision = None if then is None else then.decide(batch)
+        mixer.observe(domain_step(batch, mixer.domains, decision))
+    text = f"{checked} of {len(steps)} steps drawn as recomputed, identical bit for bit"
+    return Check(name, True if checked else None, text)
+
+
+def _delivery(trace: Trace, log: Mapping[int, Mapping[str, Any]]) -> Check:
     """Whether the loss saw the weights, by the run's own records."""
     found = [log.get(entry.step) for entry in trace.manifest.steps]
     missing = sum(r is None for r in found)
     records = [r for r in found if r is not None]
     bad = [r for r in records if r.get("delivered") == 0]
     if bad:
-        return Gate(
+        return Check(
             "delivery",
             False,
             f"in {len(bad)} of {len(found)} steps the weights did not reach the loss; first step "
@@ -275,64 +298,4 @@ def _delivery(trace: Trace, log: Mapping[int, Mapping[str, Any]]) -> Gate:
         text += f"; pg_loss differs in step {differs[0]['step']}"
     elif witness:
         text += f"; pg_loss agrees in the {witness} where it can tell"
-    return Gate("delivery", True if proven else None, text)
-
-
-def _forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]:
-    """The promotion's forecast beside what the live run's own rollouts give.
-
-    The promotion's interval is for a mean over its own S steps. A mean over the live run's L steps
-    of that kind differs from the forecast's by √(1 + S/L) as much, and so wide is the interval.
-    """
-    strategy = promotion.build()
-    result = replay(trace, [strategy], loss_agg_mode=promotion.loss_agg_mode, resamples=2)
-    observed = result.strategies[strategy.name].estimates
-    wider = math.sqrt(1 + promotion.trace["steps"] / len(trace.manifest.steps))
-    same_size = _same_size(promotion, trace)
-    for name, forecast in promotion.forecast.items():
-        mean = forecast["mean"]
-        low, high = (
-            None if end is None or mean is None else mean + (end - mean) * wider
-            for end in (forecast["future_low"], forecast["future_high"])
-        )
-        seen = plain(observed[name].mean) if name in observed else None
-        inside = None
-        grows = name.startswith(GROW) and not same_size
-        if seen is not None and low is not None and high is not None and not grows:
-            slack = 1e-9 * max(abs(low), abs(high), 1e-9)
-            inside = low - slack <= seen <= high + slack
-        yield Comparison(name, mean, low, high, seen, inside)
-
-
-def _groups_a_step(trace: Trace) -> float:
-    return (trace.count("groups") or 0) / len(trace.manifest.steps)
-
-
-def _same_size(promotion: Promotion, trace: Trace) -> bool:
-    """Whether the live run has as many groups a step as the forecast."""
-    forecast = promotion.forecast["num_groups"]["mean"]
-    return math.isclose(forecast, _groups_a_step(trace), rel_tol=0.01)
-
-
-def _forecast_notes(promotion: Promotion, trace: Trace) -> list[str]:
-    live = len(trace.manifest.steps)
-    notes = [
-        f"The forecast is what the strategy does to the {promotion.trace['steps']} logged steps of "
-        f"{promotion.trace['path']}; its interval is for a mean over {live} steps like those. The "
-        "live run trains another policy, so a figure outside is news, not a fault.",
-    ]
-    if not _same_size(promotion, trace):
-        notes.append(
-            f"The live run has {_groups_a_step(trace):.4g} groups a step, the forecast "
-            f"{promotion.forecast['num_groups']['mean']:.4g}: effective_batch grows with them, so "
-            "it is not called inside or outside."
-        )
-    if promotion.rescale != "none":
-        notes.append(
-            f"Weights were delivered with rescale={promotion.rescale}; both figures are before it."
-        )
-    if all(
-        f["future_low"] is None or math.isnan(f["future_low"]) for f in promotion.forecast.values()
-    ):
-        notes.append("The promoted trace has under 12 steps: no interval for steps like those.")
-    return notes
+    return Check("delivery", True if proven else None, text)

@@ -2,9 +2,9 @@
 
 Everything here is a registration with verl, except for three replacements in memory:
 
-- ``verl.utils.distributed``: the process group is plain gloo (`engine.use_plain_gloo`);
+- ``verl.utils.distributed``: the process group is plain gloo (`use_plain_gloo`);
 - ``verl.workers.engine.fsdp.transformer_impl``: a reference policy's offload does not pin memory
-  (`engine.register_engine`);
+  (`register_engine`);
 - ``verl.trainer.ppo.v1.trainer_base``: uids are a function of seed, step, and draw
   (`use_repeatable_uids`), because verl's are random and rows are ordered by them.
 """
@@ -14,10 +14,11 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ..verl.after_import import after_import
+from wrapt import register_post_import_hook
 
 SEED_VARIABLE = "DFSIM_REHEARSAL_SEED"
 _registered = False
@@ -31,20 +32,54 @@ def register() -> None:
     _registered = True
     if os.environ.get("VERL_PLATFORM") == "cpu":
         _run_on_cpu()
-    after_import("verl.workers.rollout.replica", _register_replica)
-    after_import("verl.workers.rollout.base", _register_rollout)
-    after_import("verl.trainer.ppo.v1.trainer_base", use_repeatable_uids)
+    register_post_import_hook(_register_replica, "verl.workers.rollout.replica")
+    register_post_import_hook(_register_rollout, "verl.workers.rollout.base")
+    register_post_import_hook(use_repeatable_uids, "verl.trainer.ppo.v1.trainer_base")
 
 
 def _run_on_cpu() -> None:
     from verl.plugin.platform import PlatformRegistry
 
-    from .engine import register_engine, use_plain_gloo
     from .platform import CpuPlatform
 
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
-    after_import("verl.utils.distributed", use_plain_gloo)
-    after_import("verl.workers.engine.fsdp.transformer_impl", register_engine)
+    register_post_import_hook(use_plain_gloo, "verl.utils.distributed")
+    register_post_import_hook(register_engine, "verl.workers.engine.fsdp.transformer_impl")
+
+
+def register_engine(transformer_impl: ModuleType) -> None:
+    """Register verl's FSDP2 language-model engine for the device ``cpu``.
+
+    Args:
+        transformer_impl: ``verl.workers.engine.fsdp.transformer_impl``. Its offload policy, which
+            the engine of a reference policy always uses, stops pinning memory: only an accelerator
+            can pin it.
+    """
+    policy = transformer_impl.CPUOffloadPolicy
+
+    def unpinned(pin_memory: bool = False) -> Any:
+        return policy(pin_memory=False)
+
+    transformer_impl.CPUOffloadPolicy = unpinned  # type: ignore[attr-defined]
+
+    class CpuEngine(transformer_impl.FSDPEngineWithLMHead):  # type: ignore[name-defined,misc]
+        pass
+
+    transformer_impl.EngineRegistry.register(
+        model_type="language_model", backend="fsdp2", device="cpu"
+    )(CpuEngine)
+
+
+def use_plain_gloo(distributed: ModuleType) -> None:
+    """Make verl's process group plain gloo.
+
+    Args:
+        distributed: ``verl.utils.distributed``. verl asks for ``cpu:gloo`` and
+            ``<device>:<backend>``, which on a CPU names one device twice, and torch refuses that.
+    """
+    distributed.initialize_global_process_group_ray = partial(  # type: ignore[attr-defined]
+        distributed.initialize_global_process_group_ray, backend="gloo"
+    )
 
 
 def _register_replica(replica: ModuleType) -> None:

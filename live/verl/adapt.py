@@ -1,8 +1,8 @@
-"""verl's TransferQueue ↔ ``OutputRows``: the only file that reads and writes the queue."""
+"""verl as a session's backend: the only file that reads and writes its TransferQueue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,100 +12,117 @@ import transfer_queue as tq
 from tensordict import TensorDict
 
 from ...traces.ragged import AnyArray, Int, segment_sum
-from ..core.rows import TOKEN_FIELDS, OutputRows, mini_batches, prompt_digest
+from ..core.backend import RunConfig
+from ..core.proof import Seen
+from ..core.rows import OutputRows, mini_batches, prompt_digest
+from .loss import take_seen
 
 _FIELDS = ("response_mask", "advantages", "returns", "rm_scores", "prompts", "extra_fields")
 _OPTIONAL = ("token_level_rewards", "rollout_is_weights")
+_TOKEN_FIELDS = {
+    "old_log_probs": "old_log_probs",
+    "rollout_log_probs": "rollout_log_probs",
+    "ref_log_prob": "ref_log_probs",
+    "entropy": "entropy",
+}
+"""verl's token fields and what a trace calls them."""
+_WRITTEN = {"weights": "rollout_is_weights"}
+"""What a session writes and what verl calls it, where the names differ."""
 
 
-def read_rows(
-    batch: Any,
-    step: int,
-    *,
-    domain: str | None,
-    kl_in_reward: bool,
-    ranks: int,
-    mini_batch_rows: int | None,
-    text: Any = None,
-) -> tuple[OutputRows, dict[str, Any]]:
-    """Read one step from the queue.
-
-    Args:
-        batch: verl's ``KVBatchMeta`` after advantages were computed.
-        step: ``global_steps``.
-        domain: dataset column that names the domain, or ``None``.
-        kl_in_reward: whether rewards hold a KL penalty (``algorithm.use_kl_in_reward``).
-        ranks: data-parallel ranks of the actor.
-        mini_batch_rows: output rows of a mini-batch, or ``None`` where verl shuffles them.
-        text: tokenizer that decodes prompts and responses, or ``None`` for no text.
-
-    Returns:
-        The rows, and the nested tensors that a delivery needs: ``response_mask``, ``returns``.
-    """
-    wanted = [*_FIELDS, *_OPTIONAL, *TOKEN_FIELDS, *([domain] if domain else [])]
-    if text is not None:
-        wanted.append("responses")
-    data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=list(dict.fromkeys(wanted))
-    )
-    mask, offsets = flat(data["response_mask"])
-    score = flat(data["rm_scores"])[0]
-    rewarded = score
-    if kl_in_reward and "token_level_rewards" in data:
-        rewarded = flat(data["token_level_rewards"])[0]
-    prompts, prompt_offsets = flat(data["prompts"])
-    ids = [prompts[a:b] for a, b in pairwise(prompt_offsets)]
-    rows = OutputRows(
-        step=step,
-        keys=list(batch.keys),
-        is_padding_R=np.array([bool(t.get("is_padding", False)) for t in batch.tags]),
-        offsets=offsets,
-        mask_F=mask > 0,
-        advantage_F=flat(data["advantages"])[0],
-        reward_R=segment_sum(rewarded, offsets),
-        task_reward_R=segment_sum(score, offsets) if kl_in_reward else None,
-        tokens={
-            ours: flat(data[theirs])[0] for theirs, ours in TOKEN_FIELDS.items() if theirs in data
-        },
-        is_weight_F=flat(data["rollout_is_weights"])[0] if "rollout_is_weights" in data else None,
-        prompt_R=np.array([prompt_digest(i) for i in ids], dtype=object),
-        domain_R=np.array(_listed(data[domain]), dtype=object) if domain in data else None,
-        mini_batch_R=None
-        if mini_batch_rows is None
-        else mini_batches(len(batch.keys), ranks, mini_batch_rows),
-        policy_version_min_R=_versions(batch.tags, "min_global_steps"),
-        policy_version_max_R=_versions(batch.tags, "max_global_steps"),
-        extras=_extras(_listed(data["extra_fields"])) if "extra_fields" in data else {},
-        texts=None if text is None else _texts(text, ids, data["responses"]),
-    )
-    return rows, {name: data[name] for name in ("response_mask", "returns")}
-
-
-def write_fields(batch: Any, like: torch.Tensor, fields: Mapping[str, AnyArray]) -> Any:
-    """Put flat token values under the given names, for every row, and return verl's new meta.
-
-    The returned ``KVBatchMeta`` names the new fields; the worker side selects exactly what the meta
-    names, so the trainer must go on with this one.
+class VerlBackend:
+    """See :class:`dfsim.live.core.backend.Backend`; a batch is verl's ``KVBatchMeta``.
 
     Args:
-        batch: the ``KVBatchMeta`` so far.
-        like: a nested tensor of the wanted shape, ``response_mask``.
-        fields: name → values (F).
+        trainer: verl's.
+        config: its resolved configuration as plain Python values.
+        run: the same as dfsim sees it.
     """
-    nested = {
-        name: torch.nested.nested_tensor_from_jagged(
-            torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)), like.offsets()
+
+    def __init__(self, trainer: Any, config: Mapping[str, Any], run: RunConfig) -> None:
+        self._trainer = trainer
+        self._kl_in_reward = bool(config["algorithm"].get("use_kl_in_reward"))
+        shuffles = config["actor_rollout_ref"]["actor"].get("shuffle")
+        self._mini_batch_rows = None if shuffles else run.batch_options["mini_batch_rows"]
+        self._response_mask: torch.Tensor | None = None
+
+    def read(self, batch: Any, *, domain: str | None, text: bool) -> OutputRows:
+        """Read one step from the queue."""
+        wanted = [*_FIELDS, *_OPTIONAL, *_TOKEN_FIELDS, *([domain] if domain else [])]
+        if text:
+            wanted.append("responses")
+        data = tq.kv_batch_get(
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            select_fields=list(dict.fromkeys(wanted)),
         )
-        for name, values in fields.items()
-    }
-    return tq.kv_batch_put(
-        keys=batch.keys,
-        partition_id=batch.partition_id,
-        fields=TensorDict(nested, batch_size=len(batch.keys)),
-    )
+        self._response_mask = data["response_mask"]
+        mask, offsets = _flat(data["response_mask"])
+        score = _flat(data["rm_scores"])[0]
+        rewarded = score
+        if self._kl_in_reward and "token_level_rewards" in data:
+            rewarded = _flat(data["token_level_rewards"])[0]
+        prompts, prompt_offsets = _flat(data["prompts"])
+        ids = [prompts[a:b] for a, b in pairwise(prompt_offsets)]
+        weights = _flat(data["rollout_is_weights"])[0] if "rollout_is_weights" in data else None
+        return OutputRows(
+            step=self._trainer.global_steps,
+            keys=list(batch.keys),
+            is_padding_R=np.array([bool(t.get("is_padding", False)) for t in batch.tags]),
+            offsets=offsets,
+            mask_F=mask > 0,
+            advantage_F=_flat(data["advantages"])[0],
+            reward_R=segment_sum(rewarded, offsets),
+            task_reward_R=segment_sum(score, offsets) if self._kl_in_reward else None,
+            tokens={
+                ours: _flat(data[theirs])[0]
+                for theirs, ours in _TOKEN_FIELDS.items()
+                if theirs in data
+            },
+            returns_F=_flat(data["returns"])[0],
+            is_weight_F=weights,
+            prompt_R=np.array([prompt_digest(i) for i in ids], dtype=object),
+            domain_R=np.array(_listed(data[domain]), dtype=object) if domain in data else None,
+            mini_batch_R=None
+            if self._mini_batch_rows is None
+            else mini_batches(len(batch.keys), _ranks(self._trainer), self._mini_batch_rows),
+            policy_version_min_R=_versions(batch.tags, "min_global_steps"),
+            policy_version_max_R=_versions(batch.tags, "max_global_steps"),
+            extras=_extras(_listed(data["extra_fields"])) if "extra_fields" in data else {},
+            texts=_texts(self._trainer.tokenizer, ids, data["responses"]) if text else None,
+        )
+
+    def write(self, batch: Any, fields: Mapping[str, AnyArray]) -> Any:
+        """Put token values for every row, and return verl's new meta.
+
+        The returned ``KVBatchMeta`` names the new fields; the worker side selects exactly what the
+        meta names, so the trainer must go on with this one.
+        """
+        assert self._response_mask is not None
+        offsets = self._response_mask.offsets()
+        nested = {
+            _WRITTEN.get(name, name): torch.nested.nested_tensor_from_jagged(
+                torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)), offsets
+            )
+            for name, values in fields.items()
+        }
+        return tq.kv_batch_put(
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            fields=TensorDict(nested, batch_size=len(batch.keys)),
+        )
+
+    def take_report(self, metrics: MutableMapping[str, Any]) -> tuple[Seen | None, float | None]:
+        """Move the sums of the reporting loss out of verl's metrics, and read its pg_loss."""
+        return take_seen(metrics), metrics.get("actor/pg_loss")
 
 
-def flat(tensor: torch.Tensor) -> tuple[AnyArray, Int]:
+def _ranks(trainer: Any) -> int:
+    """Data-parallel ranks of the actor, as ``_balance_batch`` asked for them in this step."""
+    return int(max(trainer.actor_rollout_wg._dispatch_info["actor"])) + 1
+
+
+def _flat(tensor: torch.Tensor) -> tuple[AnyArray, Int]:
     """Values and offsets of a jagged tensor, whatever view verl handed out."""
     if not tensor.is_nested:
         rows, width = tensor.shape[0], tensor.shape[1]
@@ -143,7 +160,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _texts(tokenizer: Any, prompts: Sequence[AnyArray], responses: Any) -> dict[str, AnyArray]:
-    values, offsets = flat(responses)
+    values, offsets = _flat(responses)
     answers = [values[a:b] for a, b in pairwise(offsets)]
 
     def decoded(rows: Sequence[AnyArray]) -> AnyArray:

@@ -1,11 +1,8 @@
-"""What dfsim relies on in verl: versions, private seams, and settings under which weights work."""
+"""On which runs of verl dfsim works: versions, and settings under which weights arrive."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,84 +24,6 @@ POLICY_LOSSES = (
     *("geo_mean", "dro", "cispo"),
 )
 """verl's own policy losses that use ``rollout_is_weights``."""
-
-
-@dataclass(frozen=True)
-class Seam:
-    """A private function of verl that dfsim calls or overrides, and the parameters it counts on."""
-
-    module: str
-    name: str
-    parameters: tuple[str, ...]
-
-    def problem(self) -> str | None:
-        """What differs from verl 0.9.1, or ``None``."""
-        try:
-            found: Any = importlib.import_module(self.module)
-            for part in self.name.split("."):
-                found = getattr(found, part)
-        except ImportError as error:
-            return f"{self.module} does not import ({error})"
-        except AttributeError:
-            return f"{self.module} has no {self.name}"
-        if not self.parameters:
-            return None
-        got = tuple(inspect.signature(found).parameters)
-        if got[: len(self.parameters)] != self.parameters:
-            return f"takes ({', '.join(got)}), not ({', '.join(self.parameters)})"
-        return None
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
-
-
-_BASE = "verl.trainer.ppo.v1.trainer_base"
-_QUEUE = "transfer_queue"
-
-SEAMS = (
-    Seam(_BASE, "register_trainer", ("name",)),
-    Seam(_BASE, "TRAINER_REGISTRY", ()),
-    Seam(_BASE, "PPOTrainer._compute_advantage", ("self", "batch", "metrics")),
-    Seam(_BASE, "PPOTrainer._update_actor", ("self", "batch", "metrics")),
-    Seam(
-        _BASE,
-        "PPOTrainer._step_once",
-        ("self", "metrics", "timing_raw", "sample_batch_size"),
-    ),
-    Seam(_BASE, "PPOTrainer._init_dataloader", ("self",)),
-    Seam(_BASE, "PPOTrainer._load_checkpoint", ("self",)),
-    Seam(_BASE, "PPOTrainer._balance_batch", ("self", "batch", "metrics")),
-    Seam(_BASE, "PPOTrainer._fetch_one_gen_batch", ("self",)),
-    Seam(_BASE, "PPOTrainer.fit", ("self", "agent_loop_manager")),
-    Seam("verl.workers.rollout.base", "_ROLLOUT_REGISTRY", ()),
-    Seam(
-        "verl.utils.distributed",
-        "initialize_global_process_group_ray",
-        ("timeout_second", "backend"),
-    ),
-    Seam(
-        "verl.trainer.ppo.v1.replay_buffer",
-        "ReplayBuffer._select_prompt_uids",
-        ("self", "partition_id", "sampleable_keys", "batch_size"),
-    ),
-    Seam(
-        "verl.trainer.ppo.v1.replay_buffer",
-        "ReplayBuffer._materialize_batch",
-        ("self", "partition_id"),
-    ),
-    Seam("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync", ("config",)),
-    Seam("verl.trainer.ppo.core_algos", "POLICY_LOSS_REGISTRY", ()),
-    Seam(
-        "verl.trainer.ppo.core_algos",
-        "compute_policy_loss_vanilla",
-        (
-            *("old_log_prob", "log_prob", "advantages", "response_mask"),
-            *("loss_agg_mode", "config", "rollout_is_weights"),
-        ),
-    ),
-    Seam(_QUEUE, "kv_batch_get", ("keys", "partition_id", "select_fields")),
-    Seam(_QUEUE, "kv_batch_put", ("keys", "partition_id", "fields")),
-)
 
 
 def check_verl_version(version: str) -> None:
@@ -207,8 +126,3 @@ def policy_loss_mode(config: Mapping[str, Any]) -> str:
     """``actor.policy_loss.loss_mode``, verl's default where unset."""
     loss = config["actor_rollout_ref"]["actor"].get("policy_loss") or {}
     return str(loss.get("loss_mode") or "vanilla")
-
-
-def data_parallel_size(trainer: Any) -> int:
-    """Data-parallel ranks of the actor, as ``_balance_batch`` asked for them in this step."""
-    return int(max(trainer.actor_rollout_wg._dispatch_info["actor"])) + 1

@@ -13,29 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from ..core.gate import Gate
-from ..core.proof import METRIC, proof_name
-from .compat import SEAMS, SUPPORTED_VERL, TRAINER_MODE, Seam
+from ..core.check import Check
+from .compat import SUPPORTED_VERL, TRAINER_MODE
+from .loss import METRIC, proof_name
+from .seams import SEAMS, Seam
 
 PACKAGES = (
     *("torch", "ray", "tensordict", "TransferQueue", "transformers"),
     *("cachetools", "fastapi", "uvicorn"),
 )
-_AS_EXPECTED = "as expected"
 _INSTALL = "pip install 'dfsim[live]' adds what is missing"
 
 
-def check_installation() -> list[Gate]:
+def check_installation() -> list[Check]:
     """Versions, registration, and the signature of every private seam."""
-    checks = [_verl_version()]
-    if checks[0].passed is False and "not installed" in checks[0].message:
-        return checks
-    for name in PACKAGES:
-        try:
-            checks.append(Gate(name, None, version(name)))
-        except PackageNotFoundError:
-            checks.append(Gate(name, False, f"not installed; verl's trainer needs it: {_INSTALL}"))
-    if any(check.passed is False for check in checks[1:]):
+    found = _version("verl")
+    if found is None:
+        return [Check("verl", False, f"not installed; {_INSTALL}")]
+    wrong = f"{found}; dfsim's seams were measured on {', '.join(SUPPORTED_VERL)}"
+    supported = found in SUPPORTED_VERL
+    packages = [_package(name) for name in PACKAGES]
+    checks = [Check("verl", supported, found if supported else wrong), *packages]
+    if any(check.passed is False for check in packages):
         return checks
     noise = io.StringIO()
     with (
@@ -45,43 +44,54 @@ def check_installation() -> list[Gate]:
     ):
         warnings.simplefilter("ignore")
         checks.append(_registration())
+        checks.append(
+            Check(
+                "settings",
+                None,
+                f"+dfsim settings act under trainer.v1.trainer_mode={TRAINER_MODE} alone; verl's "
+                "own trainers ignore them in silence",
+            )
+        )
         checks += [_seam(seam) for seam in SEAMS]
     return checks
 
 
-def _seam(seam: Seam) -> Gate:
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _package(name: str) -> Check:
+    found = _version(name)
+    if found is None:
+        return Check(name, False, f"not installed; verl's trainer needs it: {_INSTALL}")
+    return Check(name, None, found)
+
+
+def _seam(seam: Seam) -> Check:
     problem = seam.problem()
-    return Gate(str(seam), problem is None, problem or _AS_EXPECTED)
+    return Check(str(seam), problem is None, problem or "as expected")
 
 
-def folded(checks: Sequence[Gate]) -> list[Gate]:
+def folded(checks: Sequence[Check]) -> list[Check]:
     """The same for reading: seams that are as expected become one line."""
-    fine = [check for check in checks if check.message == _AS_EXPECTED]
+    seams = {str(seam) for seam in SEAMS}
+    fine = [check for check in checks if check.name in seams and check.passed]
     rest = [check for check in checks if check not in fine]
     if fine:
-        rest.append(Gate("seams", True, f"{len(fine)} private functions of verl {_AS_EXPECTED}"))
+        rest.append(Check("seams", True, f"{len(fine)} private parts of verl as expected"))
     return rest
 
 
-def _verl_version() -> Gate:
-    try:
-        found = version("verl")
-    except PackageNotFoundError:
-        return Gate("verl", False, f"not installed; {_INSTALL}")
-    if found in SUPPORTED_VERL:
-        return Gate("verl", True, found)
-    return Gate(
-        "verl", False, f"{found}; dfsim's seams were measured on {', '.join(SUPPORTED_VERL)}"
-    )
-
-
-def _registration() -> Gate:
+def _registration() -> Check:
     try:
         from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
         from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync  # noqa: F401
     except Exception as error:
-        return Gate("plug-in", False, f"verl does not import ({type(error).__name__}: {error})")
+        return Check("plug-in", False, f"verl does not import ({type(error).__name__}: {error})")
     lacking = [
         what
         for what, there in (
@@ -91,13 +101,13 @@ def _registration() -> Gate:
         if not there
     ]
     if lacking:
-        return Gate(
+        return Check(
             "plug-in",
             False,
             f"verl did not load it ({', '.join(lacking)} missing); unset "
             "VERL_USE_EXTERNAL_PLUGINS, or add dfsim to it, and install dfsim where verl runs",
         )
-    return Gate("plug-in", True, f"trainer {TRAINER_MODE} and the reporting losses are registered")
+    return Check("plug-in", True, f"trainer {TRAINER_MODE} and the reporting losses are registered")
 
 
 QUIET = (
@@ -114,7 +124,7 @@ def run_canary(
     overrides: Sequence[str] = (),
     zero: Sequence[str] = (),
     on_step: Callable[[int, Mapping[str, Any]], None] | None = None,
-) -> list[Gate]:
+) -> list[Check]:
     """Train for real on this CPU, and see whether weights reach the gradient.
 
     dfsim's own trainer gets weights 0 for two steps and 1 for a third. Another trainer is run with
@@ -160,7 +170,7 @@ def run_canary(
         last = result.steps[ZERO_STEPS]
         norm, difference = last["actor/grad_norm"], moved[ZERO_STEPS]
         checks.append(
-            Gate(
+            Check(
                 f"step {ZERO_STEPS + 1}, weights 1",
                 norm > 0 and difference > 0,
                 f"gradient norm {norm:.4g}, largest parameter difference {difference:.4g}",
@@ -168,7 +178,7 @@ def run_canary(
         )
         delivered = [step.get("dfsim/delivered") for step in result.steps]
         checks.append(
-            Gate("delivered", delivered == [1.0] * len(delivered), f"dfsim/delivered {delivered}")
+            Check("delivered", delivered == [1.0] * len(delivered), f"dfsim/delivered {delivered}")
         )
         return checks
     checks = [_report(step, metrics) for step, metrics in enumerate(result.steps, start=1)]
@@ -185,22 +195,22 @@ def _moved(result: Any, step: int) -> float:
     return max(float(np.abs(after[name] - before[name]).max()) for name in before)
 
 
-def _zero(step: int, metrics: Mapping[str, Any], moved: float) -> Gate:
+def _zero(step: int, metrics: Mapping[str, Any], moved: float) -> Check:
     norm = metrics["actor/grad_norm"]
-    return Gate(
+    return Check(
         f"step {step}, weights 0",
         norm == 0 and moved == 0,
         f"gradient norm {norm!r}, largest parameter difference {moved!r}",
     )
 
 
-def _report(step: int, metrics: Mapping[str, Any]) -> Gate:
+def _report(step: int, metrics: Mapping[str, Any]) -> Check:
     """What the loss saw under somebody else's trainer: told, not judged."""
     seen = metrics.get(f"actor/{METRIC}/seen")
     norm = f"gradient norm {metrics.get('actor/grad_norm')!r}"
     if seen is None:
-        return Gate(f"step {step}", None, f"the policy loss did not report; {norm}")
+        return Check(f"step {step}", None, f"the policy loss did not report; {norm}")
     if seen < 1:
-        return Gate(f"step {step}", None, f"the loss got no rollout_is_weights; {norm}")
+        return Check(f"step {step}", None, f"the loss got no rollout_is_weights; {norm}")
     mean = metrics[f"actor/{METRIC}/weight"] / metrics[f"actor/{METRIC}/mask"]
-    return Gate(f"step {step}", None, f"the loss saw mean weight {mean:.6g}; {norm}")
+    return Check(f"step {step}", None, f"the loss saw mean weight {mean:.6g}; {norm}")

@@ -7,11 +7,41 @@ from pathlib import Path
 from typing import Any
 
 from ...traces.files import sha256_of
-from ...traces.manifest import Manifest
-from .compat import policy_loss_mode
+from ..core.backend import RunConfig
+from .compat import POLICY_LOSSES, policy_loss_mode, starts_at_one
 
 
-def run_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def run_config(config: Mapping[str, Any]) -> RunConfig:
+    """What a session must know of a run.
+
+    Args:
+        config: verl's resolved configuration as plain Python values.
+    """
+    actor, data = config["actor_rollout_ref"]["actor"], config["data"]
+    correction = config["algorithm"].get("rollout_correction") or {}
+    loss_mode = policy_loss_mode(config)
+    loss_agg_mode = actor.get("loss_agg_mode") or "token-mean"
+    return RunConfig(
+        record=recorded_settings(config),
+        n=int(config["actor_rollout_ref"]["rollout"]["n"]),
+        train_batch_size=int(data["train_batch_size"]),
+        max_response_length=data.get("max_response_length"),
+        seed=int(data.get("seed") or 0),
+        loss_agg_mode=loss_agg_mode,
+        no_report=None
+        if loss_mode in POLICY_LOSSES
+        else f"loss_mode={loss_mode} is not one of verl's own, so nothing reports",
+        plain_pg_loss=loss_mode == "vanilla"
+        and loss_agg_mode == "token-mean"
+        and not (correction.get("rollout_rs") or correction.get("bypass_mode")),
+        dynamic_batches=bool(actor.get("use_dynamic_bsz")),
+        ppo_epochs=int(actor.get("ppo_epochs") or 1),
+        critic_warmup=int(config["trainer"].get("critic_warmup") or 0),
+        starts_at_one=starts_at_one(config),
+    )
+
+
+def recorded_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that matter for reading and comparing runs, by verl's names.
 
     Args:
@@ -46,20 +76,6 @@ def run_config(config: Mapping[str, Any]) -> dict[str, Any]:
         "seed": data.get("seed"),
         "train_files": [named(path) for path in _listed(data.get("train_files"))],
         "reward": _reward(config),
-    }
-
-
-def batch_options(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a batch must know of the run, as a trace's manifest would tell it.
-
-    Args:
-        run: from :func:`run_config`.
-    """
-    manifest = Manifest(writer="", config=run, columns={"advantage": "Float64"})
-    return {
-        "advantage_config": manifest.advantage_config,
-        "mini_batch_rows": manifest.mini_batch_rows,
-        "loss_scale_factor": run.get("loss_scale_factor"),
     }
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from ...strategies.base import Strategy
 from ...strategies.catalog import PRESETS
@@ -14,12 +13,9 @@ from ...strategies.mix.grammar import chosen_of
 from ...strategies.mix.presets import Mix, is_mix
 from ...traces.errors import DfsimError, nearest
 from ...traces.spelling import speaking
-from ..core.delivery import ON_EMPTY, RESCALE, OnEmpty, Rescale
-from ..core.promotion import Promotion, read_promotion
-from ..core.record import mix_record, strategy_record
-
-Tokens = Literal["auto", "none", "all"]
-OnError = Literal["warn", "raise"]
+from ..core.delivery import ON_EMPTY, RESCALE
+from ..core.promotion import read_promotion
+from ..core.settings import CaptureSettings, LiveSettings, OnError, Tokens
 
 _SHARES = "proportions"  # the one parameter that is a mapping itself
 
@@ -30,71 +26,6 @@ _KEYS = (
     *("rescale", "on_empty", "domain", "capture"),
 )
 _CAPTURE_KEYS = ("dir", "tokens", "every", "text", "label", "queue_steps", "on_error")
-
-
-@dataclass(frozen=True)
-class CaptureSettings:
-    """``+dfsim.capture.*``.
-
-    Attributes:
-        dir: folder of the trace, on the host of verl's task runner.
-        tokens: token lists: ``all``, ``none``, or ``auto`` (where a strategy of the run needs them,
-            or a step holds at most ``AUTO_TOKENS`` of them).
-        every: capture every K-th step.
-        text: store prompt and response text.
-        label: a caution to print beside every result.
-        queue_steps: steps that may wait for the disk.
-        on_error: ``warn`` counts a failed write and trains on, ``raise`` stops the run.
-    """
-
-    dir: Path
-    tokens: Tokens = "auto"
-    every: int = 1
-    text: bool = False
-    label: str = ""
-    queue_steps: int = 4
-    on_error: OnError = "warn"
-
-
-@dataclass(frozen=True)
-class LiveSettings:
-    """Everything behind ``+dfsim.``.
-
-    Attributes:
-        strategy: the one to deliver, or ``None``.
-        mix: the mixer that draws prompts, whose draw passes through ``strategy``; or ``None``.
-        shadows: decided every step, applied never.
-        rescale: see :func:`dfsim.live.core.delivery.apply`.
-        on_empty: see :func:`dfsim.live.core.delivery.apply`.
-        domain: dataset column that names the domain; ``None``: ``domain``, else ``data_source``.
-        capture: where and what to capture, or ``None``.
-        promotion: the promotion that ``strategy`` comes from.
-    """
-
-    strategy: Strategy | None = None
-    mix: Mix | None = None
-    shadows: tuple[Strategy, ...] = ()
-    rescale: Rescale = "none"
-    on_empty: OnEmpty = "skip_update"
-    domain: str | None = None
-    capture: CaptureSettings | None = None
-    promotion: Promotion | None = None
-
-    @property
-    def strategies(self) -> tuple[Strategy, ...]:
-        """The delivered one, if any, and the shadows."""
-        return (*((self.strategy,) if self.strategy else ()), *self.shadows)
-
-    def record(self) -> dict[str, Any]:
-        """As a trace's manifest keeps it, for ``dfsim verify``."""
-        return {
-            "strategy": None if self.strategy is None else strategy_record(self.strategy),
-            "mix": None if self.mix is None else mix_record(self.mix),
-            "shadow": [strategy_record(s) for s in self.shadows],
-            "rescale": self.rescale,
-            "on_empty": self.on_empty,
-            "promotion": None if self.promotion is None else self.promotion.digest,
-        }
 
 
 def read_settings(given: Mapping[str, Any]) -> LiveSettings:

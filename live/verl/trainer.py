@@ -12,9 +12,11 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from ..core.proof import proof_name
 from ..core.session import Session
-from .compat import TRAINER_MODE, check_mixing, check_run, check_verl_version
+from .adapt import VerlBackend
+from .compat import TRAINER_MODE, check_mixing, check_run, check_verl_version, policy_loss_mode
+from .loss import proof_name
+from .run_config import run_config
 from .settings import read_settings
 
 
@@ -40,13 +42,14 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
         check_run(plain, settings.strategies, settings.strategy is not None)
         if settings.mix is not None:
             check_mixing(plain)
-        self.dfsim = Session(settings, plain, say)
+        run = run_config(plain)
+        self.dfsim = Session(settings, run, VerlBackend(self, plain, run), say)
         with open_dict(config):
             # Any other name would take verl's asynchronous branches.
             config.trainer.v1.trainer_mode = "sync"
-            if self.dfsim.proof_mode is not None:
+            if self.dfsim.proves:
                 loss = config.actor_rollout_ref.actor.policy_loss
-                loss.loss_mode = proof_name(self.dfsim.proof_mode)
+                loss.loss_mode = proof_name(policy_loss_mode(plain))
         super().__init__(config)
 
     def _init_dataloader(self) -> None:
@@ -73,7 +76,7 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_advantage(batch, metrics)
-        return self.dfsim.observe(self, batch, metrics)
+        return self.dfsim.observe(batch, metrics)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if self.dfsim.skips_update():

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 from verl_config import composed
 
+from dfsim.live.core.backend import RunConfig
 from dfsim.live.verl.compat import (
     GROUP_ESTIMATORS,
     POLICY_LOSSES,
-    SEAMS,
-    Seam,
     check_run,
     check_verl_version,
     policy_loss_mode,
 )
-from dfsim.live.verl.run_config import batch_options, run_config
+from dfsim.live.verl.run_config import recorded_settings, run_config
 from dfsim.live.verl.settings import read_settings
 from dfsim.strategies.catalog import build
 from dfsim.traces.errors import DfsimError
@@ -101,7 +100,7 @@ def test_what_matters_only_for_delivery_is_left_alone_without(config):
 
 @pytest.mark.live
 def test_the_recorded_settings_are_verls(config):
-    found = run_config(config)
+    found = recorded_settings(config)
     actor = config["actor_rollout_ref"]["actor"]
     same = {
         "ppo_mini_batch_size": actor["ppo_mini_batch_size"],
@@ -122,8 +121,39 @@ def test_the_recorded_settings_are_verls(config):
     assert {name: found[name] for name in same} == same
     assert (found["n"], found["adv_estimator"], found["loss_mode"]) == (8, "grpo", "vanilla")
     config["data"]["train_files"] = ["a.parquet", "b.parquet"]
-    assert run_config(config)["train_files"] == ["a.parquet", "b.parquet"]
+    assert recorded_settings(config)["train_files"] == ["a.parquet", "b.parquet"]
     json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.live
+def test_a_session_gets_verls_settings_as_plain_values(config):
+    run = run_config(config)
+    assert (run.n, run.train_batch_size) == (8, config["data"]["train_batch_size"])
+    assert run.max_response_length == config["data"]["max_response_length"]
+    assert (run.loss_agg_mode, run.seed, run.ppo_epochs, run.critic_warmup) == ("token-mean", 1, 1, 0)
+    assert (run.no_report, run.plain_pg_loss, run.dynamic_batches) == (None, True, False)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("path", "value", "plain", "reports"),
+    [
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "gspo", False, True),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "mine", False, False),
+        ("actor_rollout_ref.actor.loss_agg_mode", "seq-mean-token-sum", False, True),
+        ("algorithm.rollout_correction.bypass_mode", True, False, True),
+        ("algorithm.rollout_correction.rollout_rs", "token", False, True),
+        ("actor_rollout_ref.actor.ppo_epochs", 2, True, True),
+    ],
+)
+def test_where_pg_loss_is_a_witness_and_where_a_loss_reports(config, path, value, plain, reports):
+    *parents, name = path.split(".")
+    place = config
+    for parent in parents:
+        place = place[parent]
+    place[name] = value
+    run = run_config(config)
+    assert (run.plain_pg_loss, run.no_report is None) == (plain, reports)
 
 
 @pytest.mark.live
@@ -142,7 +172,8 @@ def test_estimators_and_losses_are_verls_own():
 @pytest.mark.parametrize("estimator", GROUP_ESTIMATORS)
 def test_every_accepted_estimator_gets_past_the_first_step(estimator):
     # A live step asks for it before any trace exists.
-    options = batch_options({"adv_estimator": estimator, "n": 8, "ppo_mini_batch_size": 4})
+    record = {"adv_estimator": estimator, "n": 8, "ppo_mini_batch_size": 4}
+    options = RunConfig(record, n=8, train_batch_size=4).batch_options
     assert options["advantage_config"].eps == 1e-6
     assert options["mini_batch_rows"] == 32
 
@@ -187,28 +218,3 @@ def test_other_versions_of_verl_are_refused():
         assert f"verl {other} is not supported" in text
         assert "0.9.1" in text
         assert "dfsim doctor" in text
-
-
-# Seams
-
-
-@pytest.mark.parametrize(
-    ("seam", "words"),
-    [
-        (Seam("shutil", "copy", ("src", "dst")), None),
-        (Seam("shutil", "copy", ()), None),
-        (Seam("pathlib", "Path.rename", ("self", "target")), None),
-        (Seam("shutil", "copy", ("dst", "src")), "takes (src, dst, "),
-        (Seam("shutil", "cp", ()), "shutil has no cp"),
-        (Seam("no_such_module", "x", ()), "no_such_module does not import"),
-    ],
-)
-def test_a_seam_says_what_differs(seam, words):
-    problem = seam.problem()
-    assert problem is None if words is None else words in problem
-
-
-@pytest.mark.live
-def test_every_seam_of_the_installed_verl_is_as_expected():
-    pytest.importorskip("verl")
-    assert [(str(s), s.problem()) for s in SEAMS if s.problem()] == []

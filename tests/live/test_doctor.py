@@ -10,9 +10,9 @@ from said import refused
 from typer.testing import CliRunner
 
 from dfsim.cli.app import app
-from dfsim.live.core.gate import Gate
+from dfsim.live.core.check import Check
 from dfsim.live.verl import doctor as doctor_module
-from dfsim.live.verl.compat import SEAMS, Seam
+from dfsim.live.verl.seams import SEAMS, Seam
 from dfsim.live.verl.doctor import PACKAGES, check_installation
 
 
@@ -31,7 +31,7 @@ def installed(monkeypatch):
             return found[name]
 
         monkeypatch.setattr(doctor_module, "version", version)
-        monkeypatch.setattr(doctor_module, "_registration", lambda: Gate("plug-in", True, ""))
+        monkeypatch.setattr(doctor_module, "_registration", lambda: Check("plug-in", True, ""))
         monkeypatch.setattr(doctor_module, "SEAMS", (Seam("shutil", "copy", ("src",)),))
 
     return pretend
@@ -71,7 +71,7 @@ def test_another_verl_fails_and_its_seams_are_looked_at_all_the_same(installed):
     checks = check_installation()
     assert checks[0].passed is False
     assert "0.10.0; dfsim's seams were measured on 0.9.1" in checks[0].message
-    assert checks[-1] == Gate("shutil.copy", True, "as expected")
+    assert checks[-1] == Check("shutil.copy", True, "as expected")
 
 
 def test_a_seam_that_moved_fails(installed, monkeypatch):
@@ -98,7 +98,7 @@ def test_the_canary_is_not_run_on_a_broken_installation(installed, monkeypatch):
 @pytest.mark.parametrize("bad", [False, True])
 def test_the_canary_decides_the_exit_code(installed, monkeypatch, bad):
     installed(ALL)
-    found = [Gate("step 1, weights 0", not bad, "gradient norm 0.0")]
+    found = [Check("step 1, weights 0", not bad, "gradient norm 0.0")]
     asked = []
 
     def canary(*args):

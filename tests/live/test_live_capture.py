@@ -26,7 +26,7 @@ from live_trace import RUN, live_trace, record_of, step_of  # noqa: E402
 from dfsim.live.core import capture as capture_module  # noqa: E402
 from dfsim.live.core.capture import Capture, CapturedStep, to_frame  # noqa: E402
 from dfsim.live.core.log import LIVE_LOG, read_records  # noqa: E402
-from dfsim.live.verl.settings import CaptureSettings  # noqa: E402
+from dfsim.live.core.settings import CaptureSettings  # noqa: E402
 from dfsim.strategies.catalog import build  # noqa: E402
 
 TESTS = ROOT / "tests" / "support"
@@ -148,7 +148,7 @@ FULL = """
     from pathlib import Path
     from live_trace import RUN, step_of
     from dfsim.live.core.capture import Capture
-    from dfsim.live.verl.settings import CaptureSettings
+    from dfsim.live.core.settings import CaptureSettings
     folder, on_error, long = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     said, raised = [], []
     capture = Capture(CaptureSettings(folder), RUN, said.append)

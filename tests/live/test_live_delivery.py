@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfsim.live.core.delivery import ON_EMPTY, RESCALE, Applied, apply
-from dfsim.live.core.proof import METRIC, SUMS, proof_name, register_proofs, reporting
+from dfsim.live.verl.loss import METRIC, SUMS, proof_name, register_proofs, reporting
 from dfsim.strategies.base import Decision
 from dfsim.traces.assemble import from_columns
 

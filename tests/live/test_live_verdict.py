@@ -7,16 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dfsim.live.core.proof import (
-    METRIC,
-    Seen,
-    as_metrics,
-    expected,
-    judge,
-    pg_loss_witness,
-    take_seen,
-    whole,
-)
+from dfsim.live.core.proof import Seen, as_metrics, expected, judge, pg_loss_witness, whole
+from dfsim.live.verl.loss import METRIC, take_seen
 
 
 def seen_of(weight, advantage, mask, seen=1.0):

@@ -13,7 +13,7 @@ from dfsim.live.core.capture import Capture, CapturedStep, columns_of
 from dfsim.live.core.delivery import apply
 from dfsim.live.core.record import strategy_record
 from dfsim.live.core.rows import Responses
-from dfsim.live.verl.settings import CaptureSettings
+from dfsim.live.core.settings import CaptureSettings
 from dfsim.strategies.base import Strategy
 
 RUN = {"adv_estimator": "grpo", "n": 6, "ppo_mini_batch_size": 4, "loss_agg_mode": "token-mean"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from dfsim.live.verl.after_import import after_import
+from wrapt import register_post_import_hook
 
 
 def _register(module: ModuleType) -> None:
@@ -17,8 +17,8 @@ def _register(module: ModuleType) -> None:
     class WrongMeta(DfsimSyncTrainer):
         def _compute_advantage(self, batch, metrics):
             stale = PPOTrainerSync._compute_advantage(self, batch, metrics)
-            self.dfsim.observe(self, stale, metrics)
+            self.dfsim.observe(stale, metrics)
             return stale
 
 
-after_import("verl.trainer.ppo.v1.trainer_sync", _register)
+register_post_import_hook(_register, "verl.trainer.ppo.v1.trainer_sync")

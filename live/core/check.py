@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Gate:
+class Check:
     """One thing that was looked at.
 
     Attributes:

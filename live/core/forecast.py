@@ -1,0 +1,95 @@
+"""A promotion's forecast beside what the live run's own rollouts give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...sim.replay.loop import replay
+from ...traces.findings import plain
+from ...traces.store import Trace
+from .promotion import Promotion
+
+COMPARED = (
+    *("effective_batch", "effective_batch_low", "effective_batch_high"),
+    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
+    *("kept_frac", "trained_token_frac", "wasted_token_frac", "weight_mean", "weight_max"),
+)
+"""Estimators shown as forecast beside observed; ``--json`` has all."""
+
+GROW = ("effective_batch", "ess_", "kish_", "num_", "signal_to_noise")
+"""Estimators, by how their names start, that grow with the groups of a step."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One estimator, forecast and observed. ``inside`` is ``None`` where there is no interval."""
+
+    name: str
+    forecast: float | None
+    low: float | None
+    high: float | None
+    observed: float | None
+    inside: bool | None
+
+
+def compare_forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]:
+    """The promotion's forecast beside what the live run's own rollouts give.
+
+    The promotion's interval is for a mean over its own S steps. A mean over the live run's L steps
+    of that kind differs from the forecast's by √(1 + S/L) as much, and so wide is the interval.
+    """
+    strategy = promotion.build()
+    result = replay(trace, [strategy], loss_agg_mode=promotion.loss_agg_mode, resamples=2)
+    observed = result.strategies[strategy.name].estimates
+    wider = math.sqrt(1 + promotion.trace["steps"] / len(trace.manifest.steps))
+    same_size = _same_size(promotion, trace)
+    for name, forecast in promotion.forecast.items():
+        mean = forecast["mean"]
+        low, high = (
+            None if end is None or mean is None else mean + (end - mean) * wider
+            for end in (forecast["future_low"], forecast["future_high"])
+        )
+        seen = plain(observed[name].mean) if name in observed else None
+        inside = None
+        grows = name.startswith(GROW) and not same_size
+        if seen is not None and low is not None and high is not None and not grows:
+            slack = 1e-9 * max(abs(low), abs(high), 1e-9)
+            inside = low - slack <= seen <= high + slack
+        yield Comparison(name, mean, low, high, seen, inside)
+
+
+def _groups_a_step(trace: Trace) -> float:
+    return (trace.count("groups") or 0) / len(trace.manifest.steps)
+
+
+def _same_size(promotion: Promotion, trace: Trace) -> bool:
+    """Whether the live run has as many groups a step as the forecast."""
+    forecast = promotion.forecast["num_groups"]["mean"]
+    return math.isclose(forecast, _groups_a_step(trace), rel_tol=0.01)
+
+
+def forecast_notes(promotion: Promotion, trace: Trace) -> list[str]:
+    """What holds for the comparison, in sentences."""
+    live = len(trace.manifest.steps)
+    notes = [
+        f"The forecast is what the strategy does to the {promotion.trace['steps']} logged steps of "
+        f"{promotion.trace['path']}; its interval is for a mean over {live} steps like those. The "
+        "live run trains another policy, so a figure outside is news, not a fault.",
+    ]
+    if not _same_size(promotion, trace):
+        notes.append(
+            f"The live run has {_groups_a_step(trace):.4g} groups a step, the forecast "
+            f"{promotion.forecast['num_groups']['mean']:.4g}: effective_batch grows with them, so "
+            "it is not called inside or outside."
+        )
+    if promotion.rescale != "none":
+        notes.append(
+            f"Weights were delivered with rescale={promotion.rescale}; both figures are before it."
+        )
+    if all(
+        f["future_low"] is None or math.isnan(f["future_low"]) for f in promotion.forecast.values()
+    ):
+        notes.append("The promoted trace has under 12 steps: no interval for steps like those.")
+    return notes
