@@ -27,9 +27,10 @@ class SingleOutput(AgentLoopBase):  # type: ignore[misc]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
         """Answer the prompt of `row`, a row of the dataset with its ``uid`` and session."""
-        return await self._ask(sampling_params, row, turn=0)
+        return await self.ask(sampling_params, row, turn=0)
 
-    async def _ask(self, sampling_params: dict[str, Any], row: dict[str, Any], turn: int) -> Any:
+    async def ask(self, sampling_params: dict[str, Any], row: dict[str, Any], turn: int) -> Any:
+        """Ask once; the sample depends on prompt, session and turn."""
         prompt = normalize_token_ids(
             self.tokenizer.apply_chat_template(
                 list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True
@@ -63,4 +64,4 @@ class MultiOutput(SingleOutput):
         if fate == 1:
             raise RuntimeError("this session of the rehearsal fails on purpose")
         turns = 2 if fate < 8 else 1
-        return [await self._ask(sampling_params, row, turn) for turn in range(turns)]
+        return [await self.ask(sampling_params, row, turn) for turn in range(turns)]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from dfsim.cli.app import app
 from dfsim.live.core.check import Check
 from dfsim.live.verl import doctor as doctor_module
-from dfsim.live.verl.seams import SEAMS, Seam
 from dfsim.live.verl.doctor import PACKAGES, check_installation
+from dfsim.live.verl.seams import SEAMS, Seam
 
 
 def run(*args):
@@ -43,11 +43,23 @@ ALL = {"verl": "0.9.1", **dict.fromkeys(PACKAGES, "1.0")}
 def test_a_sound_installation_passes(installed):
     installed(ALL)
     checks = {c.name: c for c in check_installation()}
-    assert set(checks) == {"verl", *PACKAGES, "plug-in", "shutil.copy"}
+    assert set(checks) == {"verl", *PACKAGES, "plug-in", "settings", "shutil.copy"}
     assert all(c.passed is not False for c in checks.values())
+    assert "trainer.v1.trainer_mode=dfsim_sync alone" in checks["settings"].message
     result = run()
     assert (result.exit_code, result.stderr) == (0, "")
     assert "FAIL" not in result.stdout
+    assert result.stdout.splitlines()[-1].split() == [
+        "ok",
+        "seams",
+        "1",
+        "private",
+        "parts",
+        "of",
+        "verl",
+        "as",
+        "expected",
+    ]
 
 
 def test_without_verl_there_is_one_thing_to_say(installed):

@@ -17,9 +17,12 @@ from dfsim.traces.store import open_trace
 pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")
 
-from live_trace import responses_of  # noqa: E402
+from live_trace import RUN, responses_of  # noqa: E402
 
+from dfsim.live.core.backend import RunConfig  # noqa: E402
 from dfsim.live.core.capture import columns_of, estimate_size, to_frame  # noqa: E402
+from dfsim.live.core.session import Session  # noqa: E402
+from dfsim.live.core.step import LiveStep  # noqa: E402
 
 # What is kept of a step
 
@@ -75,32 +78,13 @@ def test_sizes_by_hand(responses, longest, lists, tokens, words):
 # Which steps, with which columns: the session decides
 
 
-@pytest.fixture
-def session_of():
-    pytest.importorskip("transfer_queue")
-    from dfsim.live.core.session import Session
-
-    config = {
-        "actor_rollout_ref": {
-            "model": {"path": "tiny"},
-            "actor": {"ppo_mini_batch_size": 4},
-            "rollout": {"n": 6},
-        },
-        "algorithm": {"adv_estimator": "grpo"},
-        "data": {"train_batch_size": 4, "max_response_length": 5},
-        "trainer": {"resume_mode": "disable"},
-    }
-
-    def made(said, **given):
-        return Session(read_settings(given), config, said.append)
-
-    return made
+def session_of(said, **given):
+    run = RunConfig(RUN, n=6, train_batch_size=4, max_response_length=5)
+    return Session(read_settings(given), run, None, said.append)
 
 
 def run(session, steps):
     """What the trainer's hooks do once a step is trained, without a trainer."""
-    from dfsim.live.core.step import LiveStep
-
     session.prepare([], dict)
     session.begin(1)
     for step in range(1, steps + 1):
@@ -110,7 +94,7 @@ def run(session, steps):
 
 
 @pytest.mark.parametrize(("every", "kept"), [(1, [1, 2, 3, 4, 5]), (2, [1, 3, 5]), (7, [1])])
-def test_every_kth_step_is_captured_from_the_first(session_of, tmp_path, every, kept):
+def test_every_kth_step_is_captured_from_the_first(tmp_path, every, kept):
     run(session_of([], capture={"dir": str(tmp_path / "a"), "every": every}), 5)
     assert [s.step for s in open_trace(tmp_path / "a").manifest.steps] == kept
     assert sorted(read_records(tmp_path / "a")) == kept
@@ -127,9 +111,7 @@ def test_every_kth_step_is_captured_from_the_first(session_of, tmp_path, every, 
         ("auto", "ar", 119, True),  # ar reads log-probs
     ],
 )
-def test_token_lists_are_kept_as_asked(
-    session_of, tmp_path, monkeypatch, tokens, strategy, room, kept
-):
+def test_token_lists_are_kept_as_asked(tmp_path, monkeypatch, tokens, strategy, room, kept):
     from dfsim.live.core import session as module
 
     monkeypatch.setattr(module, "AUTO_TOKENS", room)
@@ -140,6 +122,6 @@ def test_token_lists_are_kept_as_asked(
     assert ("capture.tokens=all keeps them" in said[0]) == (tokens == "auto" and not kept)
 
 
-def test_no_text_unless_asked(session_of, tmp_path):
+def test_no_text_unless_asked(tmp_path):
     run(session_of([], capture={"dir": str(tmp_path / "a")}), 1)
     assert not {"prompt", "response"} & set(open_trace(tmp_path / "a").columns)

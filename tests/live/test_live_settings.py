@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dfsim.live.core.promotion import promoted
-from dfsim.live.verl.promote import write_promotion_folder
 from dfsim.live.core.record import rebuild, strategy_record
-from dfsim.live.verl.overrides import dfsim_overrides, quoted
 from dfsim.live.core.settings import CaptureSettings, LiveSettings
+from dfsim.live.verl.overrides import dfsim_overrides, quoted
+from dfsim.live.verl.promote import write_promotion_folder
 from dfsim.live.verl.settings import read_settings
 from dfsim.sim.replay.loop import replay
 from dfsim.strategies.catalog import PRESETS, build

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dfsim
 from dfsim.live.core.promotion import promoted
-from dfsim.live.verl.promote import write_promotion_folder
 from dfsim.live.core.verify import verify
+from dfsim.live.verl.promote import write_promotion_folder
 from dfsim.traces.store import open_trace
 
 

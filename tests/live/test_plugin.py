@@ -1,4 +1,4 @@
-"""Acting on a module once it is imported: each case in a process of its own."""
+"""What the plug-in relies on in wrapt's import hooks, and what it registers: own processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import textwrap
 import pytest
 
 HEAD = """
-    import importlib, pickle, sys
-    from dfsim.live.verl.after_import import after_import
+    import importlib, importlib.util, pickle, sys
+    from wrapt import register_post_import_hook
     seen = []
 """
 
@@ -26,46 +26,24 @@ def python(tmp_path, body, **modules):
     return done
 
 
-def test_it_waits_for_the_module_and_runs_once_after_its_code(tmp_path):
+def test_a_hook_waits_for_the_module_and_runs_once_after_its_code(tmp_path):
     body = """
-        after_import("late", lambda m: seen.append(("one", m.value)))
-        after_import("late", lambda m: seen.append(("two", m.value)))
+        register_post_import_hook(lambda m: seen.append(("one", m.value)), "late")
+        register_post_import_hook(lambda m: seen.append(("two", m.value)), "late")
+        assert importlib.util.find_spec("late").origin.endswith("late.py")
         assert "late" not in sys.modules and seen == []
         import late
         assert seen == [("one", 5), ("two", 5)]
         import late
-        importlib.import_module("late")
-        assert len(seen) == 2
+        register_post_import_hook(lambda m: seen.append("at once"), "late")
+        assert seen[2:] == ["at once"]
     """
     python(tmp_path, body, late="value = 1\nvalue = 5\n")
 
 
-def test_an_imported_module_is_acted_on_at_once(tmp_path):
-    body = """
-        import late
-        after_import("late", seen.append)
-        assert seen == [late]
-    """
-    python(tmp_path, body, late="")
-
-
-def test_a_submodule_of_a_package_is_awaited_too(tmp_path):
-    (tmp_path / "pack").mkdir()
-    (tmp_path / "pack" / "__init__.py").write_text("")
-    (tmp_path / "pack" / "inner.py").write_text("value = 2\n")
-    body = """
-        after_import("pack.inner", lambda m: seen.append(m.value))
-        import pack
-        assert seen == [] and "pack.inner" not in sys.modules
-        from pack import inner
-        assert seen == [2]
-    """
-    python(tmp_path, body)
-
-
 def test_reload_and_pickle_see_nothing_of_it(tmp_path):
     body = """
-        after_import("late", seen.append)
+        register_post_import_hook(seen.append, "late")
         import late
         from importlib.machinery import SourceFileLoader
         assert type(late.__loader__) is type(late.__spec__.loader) is SourceFileLoader
@@ -73,38 +51,19 @@ def test_reload_and_pickle_see_nothing_of_it(tmp_path):
         assert type(pickle.loads(pickle.dumps(late.Thing()))) is late.Thing
         assert importlib.reload(late) is late
         assert len(seen) == 1
-        assert late.__loader__.get_source("late").startswith("class Thing")
-        assert importlib.util.find_spec("late").loader.name == "late"
     """
     python(tmp_path, body, late="class Thing:\n    pass\n")
-
-
-def test_looking_for_a_module_does_not_import_it(tmp_path):
-    body = """
-        after_import("late", seen.append)
-        after_import("nowhere", seen.append)
-        spec = importlib.util.find_spec("late")
-        assert spec.origin.endswith("late.py") and spec.loader.get_source("late") == "x = 1\\n"
-        assert importlib.util.find_spec("nowhere") is None
-        assert seen == [] and "late" not in sys.modules
-        import late
-        assert seen == [late]
-    """
-    python(tmp_path, body, late="x = 1\n")
 
 
 def test_a_module_that_fails_first_is_awaited_still(tmp_path):
     body = """
         import pathlib
-        after_import("late", lambda m: seen.append(m.value))
+        register_post_import_hook(lambda m: seen.append(m.value), "late")
         try:
             import late
         except RuntimeError:
-            pass
-        else:
-            raise AssertionError("the module's own error is lost")
+            pathlib.Path("ready").touch()
         assert seen == [] and "late" not in sys.modules
-        pathlib.Path("ready").touch()
         import late
         assert seen == [3]
     """
@@ -117,40 +76,7 @@ def test_a_module_that_fails_first_is_awaited_still(tmp_path):
     python(tmp_path, body, late=late)
 
 
-def test_what_a_callback_raises_the_import_raises(tmp_path):
-    body = """
-        def fail(module):
-            raise OSError("no")
-        after_import("late", fail)
-        try:
-            import late
-        except OSError:
-            seen.append("raised")
-        assert seen == ["raised"] and "late" not in sys.modules
-    """
-    python(tmp_path, body, late="")
-
-
-def test_a_module_that_registers_for_itself_while_it_runs(tmp_path):
-    body = """
-        after_import("late", lambda m: seen.append(m.value))
-        import late
-        assert seen == [2]
-    """
-    late = """
-        from dfsim.live.verl.after_import import after_import
-        value = 1
-        import other
-        value = 2
-    """
-    python(tmp_path, body, late=late, other="import late\nassert late.value == 1\n")
-
-
-# The plug-in
-
-
 STAND_IN = """
-    import sys, types
     class Finder:
         made = {made}
         def find_spec(self, name, path=None, target=None):
@@ -194,13 +120,15 @@ def test_a_plug_in_registers_the_losses_of_verl_once_they_exist(tmp_path):
 
 
 @pytest.mark.live
-def test_verl_loads_the_plug_in_by_itself(tmp_path):
+def test_verl_loads_the_plug_in_by_itself_and_keeps_its_own_trainer(tmp_path):
     pytest.importorskip("verl")
     body = """
         from verl.trainer.ppo.v1 import trainer_sync, trainer_base
         from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
         assert "dfsim_sync" in trainer_base.TRAINER_REGISTRY
         assert "dfsim_proof_vanilla" in POLICY_LOSS_REGISTRY
-        assert trainer_base.TRAINER_REGISTRY["sync"] is trainer_sync.PPOTrainerSync
+        stock = trainer_base.TRAINER_REGISTRY["sync"]
+        assert stock is trainer_sync.PPOTrainerSync
+        assert stock.__init__.__module__.startswith("verl.")
     """
     assert "dfsim:" not in python(tmp_path, body).stderr
