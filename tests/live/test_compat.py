@@ -130,12 +130,8 @@ def test_a_session_gets_verls_settings_as_plain_values(config):
     run = run_config(config)
     assert (run.n, run.train_batch_size) == (8, config["data"]["train_batch_size"])
     assert run.max_response_length == config["data"]["max_response_length"]
-    assert (run.loss_agg_mode, run.seed, run.ppo_epochs, run.critic_warmup) == (
-        "token-mean",
-        0,
-        1,
-        0,
-    )
+    assert (run.loss_agg_mode, run.seed) == ("token-mean", 0)
+    assert (run.ppo_epochs, run.critic_warmup) == (1, 0)
     assert (run.no_report, run.plain_pg_loss, run.dynamic_batches) == (None, True, False)
 
 

@@ -49,17 +49,7 @@ def test_a_sound_installation_passes(installed):
     result = run()
     assert (result.exit_code, result.stderr) == (0, "")
     assert "FAIL" not in result.stdout
-    assert result.stdout.splitlines()[-1].split() == [
-        "ok",
-        "seams",
-        "1",
-        "private",
-        "parts",
-        "of",
-        "verl",
-        "as",
-        "expected",
-    ]
+    assert result.stdout.endswith("1 private parts of verl as expected\n")
 
 
 def test_without_verl_there_is_one_thing_to_say(installed):

@@ -90,7 +90,7 @@ def test_every_private_name_in_the_sources_is_a_seam():
 
 
 def test_every_replacement_in_memory_is_a_seam():
-    """``module.NAME = …`` where a hook was handed the module, and what is taken of its registries."""
+    """``module.NAME = …`` where a hook was handed the module."""
     named = {part for seam in SEAMS for part in seam.name.split(".")}
     tree = ast.parse((ROOT / "live" / "rehearsal" / "register.py").read_text())
     replaced = {
@@ -125,7 +125,8 @@ def test_the_search_sees_imports_attributes_and_overrides(source, names):
     [("Made.value", True), ("Made.typed", True), ("Made.other", False), ("Made.method", True)],
 )
 def test_what_a_class_sets_on_self_is_found(name, there, tmp_path, monkeypatch):
-    source = "class Made:\n    def __init__(self):\n        self.value = 1\n        self.typed: int = 2\n"
-    (tmp_path / "made_for_seams.py").write_text(source + "    def method(self): ...\n")
+    (tmp_path / "made_for_seams.py").write_text(
+        "class Made:\n    def method(self):\n        self.value = 1\n        self.typed: int = 2\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert (Seam("made_for_seams", name, ()).problem() is None) == there
