@@ -18,6 +18,7 @@ from ..traces.files import refuse_here
 from ..traces.spelling import speaking
 from . import live_commands as live_commands
 from . import report_commands as report_commands
+from .import_options import ImportCommand, format_values
 from .options import (
     Commands,
     Force,
@@ -264,14 +265,13 @@ def strategies(
     print_strategies(console(), reasons)
 
 
-@app.command("import", rich_help_panel="Offline")
+@app.command("import", cls=ImportCommand, rich_help_panel="Offline")
 @_command
 def import_(
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A file, or a folder of files.")],
     out: Annotated[Path, typer.Option(help="The trace folder to create.")],
-    format: Annotated[
-        str, typer.Option(help="Name of a format, such as trl; an unknown one lists them all.")
-    ] = "auto",
+    format: Annotated[str, typer.Option(help="Name of a format.")] = "auto",
     map: Annotated[
         list[str] | None, typer.Option("--map", help="canonical_name=column of the source.")
     ] = None,
@@ -281,18 +281,9 @@ def import_(
     without: Annotated[
         list[str] | None, typer.Option(help="Column not to read, such as advantage.")
     ] = None,
-    reward_weights: Annotated[
-        str | None, typer.Option(help="TRL: weights of reward functions, a=1,b=0.5.")
-    ] = None,
     nan_reward: Annotated[
         str, typer.Option(help="Without a finite reward: fail, drop-response, drop-group.")
     ] = "fail",
-    group_by: Annotated[
-        str | None, typer.Option(help="verl v0: column whose values tell groups apart.")
-    ] = None,
-    group_size: Annotated[
-        int | None, typer.Option(help="verl v0, TRL: rows of a block that is one group.", min=1)
-    ] = None,
     step: Annotated[
         int | None, typer.Option(help="Training step of rows that say none, such as 0.", min=0)
     ] = None,
@@ -332,7 +323,7 @@ def import_(
     from ..reports.tables import console, print_import
     from ..sim.inspect.census import cannot_run
     from ..sim.result import dump_json
-    from ..strategies.grammar import assignments, number, one_of, yaml_value
+    from ..strategies.grammar import assignments, one_of, yaml_value
     from ..traces.importers.base import GROUP_IDS, LENGTHS, NAN_REWARDS, PURPOSES, ImportOptions
     from ..traces.importers.domains import choose_domains
     from ..traces.importers.importing import import_trace
@@ -342,16 +333,13 @@ def import_(
     columns = dict(assignments(map or [], "--map"))
     if reward is not None:
         columns["reward"] = reward
-    weights = assignments((reward_weights or "").split(",") if reward_weights else [], "weights")
     options = ImportOptions(
         columns=columns,
         without=tuple(without or ()),
         tokenizer=tokenizer,
         length=None if length is None else one_of(length, LENGTHS, "--length"),
         keep_text=keep_text,
-        reward_weights={n: number(v, "--reward-weights") for n, v in weights},
-        group_by=group_by,
-        group_size=group_size,
+        format_options=format_values(context),
         nan_reward=one_of(nan_reward, NAN_REWARDS, "--nan-reward"),
         step=step,
         group_ids=None if group_ids is None else one_of(group_ids, GROUP_IDS, "--group-ids"),

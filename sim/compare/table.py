@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from ...traces.errors import DfsimError
-from ...traces.importers.base import PLACE, SUFFIXES, read_chunks
+from ...traces.importers.sources import PLACE, SUFFIXES, read_chunks
 
 RUN = "__run"
 LONG_NAMES = ("metric", "benchmark", "task", "eval", "evaluation", "dataset", "bench")

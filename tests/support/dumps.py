@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from dfsim.cli.app import app
 from dfsim.traces.errors import DfsimError
+from dfsim.traces.importers import format_options
 from dfsim.traces.importers.base import ImportOptions, ImportSummary
 from dfsim.traces.importers.importing import import_trace
 from dfsim.traces.store import Trace, open_trace
@@ -82,7 +83,10 @@ class Desk:
         source = source if isinstance(source, Path) else self.file(source)
         self.count += 1
         out = self.folder / f"out-{self.count}"
-        summary = import_trace(source, out, format=format, options=ImportOptions(**options))
+        names = [option.name for option in format_options() if option.name in options]
+        chosen = {name: options.pop(name) for name in names}
+        options = ImportOptions(**options, format_options=chosen)
+        summary = import_trace(source, out, format=format, options=options)
         return summary, open_trace(out)
 
     def rows(self, source: Any, format: str = "auto", **options: Any) -> pl.DataFrame:

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from dfsim.strategies.catalog import PRESETS, build
 from dfsim.traces.errors import TraceError
-from dfsim.traces.importers.base import ImportOptions, ImportSummary, read_chunks
+from dfsim.traces.importers.base import ImportOptions, ImportSummary
 from dfsim.traces.importers.importing import import_trace
+from dfsim.traces.importers.sources import read_chunks
 from dfsim.traces.store import Trace, open_trace
 
 VERL = {

@@ -16,9 +16,9 @@ import dfsim
 from dfsim.cli.app import app
 from dfsim.traces import compact as compaction
 from dfsim.traces.errors import TraceError
-from dfsim.traces.importers.base import read_chunks
 from dfsim.traces.importers.domains import choose_domains
 from dfsim.traces.importers.importing import import_trace
+from dfsim.traces.importers.sources import read_chunks
 from dfsim.traces.manifest import Manifest
 from dfsim.traces.store import Trace, TraceWriter, open_trace
 from dfsim.traces.synthetic import exact_step

@@ -13,7 +13,7 @@ from dumps import Desk, jsonl, said, trl, trl_folder, v0, v1, with_advantage
 
 import dfsim
 from dfsim.traces.advantage import AdvantageConfig, advantages
-from dfsim.traces.importers import verl
+from dfsim.traces.importers.formats import verl
 
 
 @pytest.fixture

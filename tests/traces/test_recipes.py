@@ -16,7 +16,8 @@ import pytest
 from dumps import Desk, jsonl
 from said import refused, run
 
-from dfsim.traces.importers.recognise import KNOWN
+from dfsim.traces.importers import IMPORTERS
+from dfsim.traces.importers.recognise import OTHER_KINDS
 from dfsim.traces.store import open_trace
 
 REWARDS = {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 1.0]}
@@ -120,7 +121,8 @@ def test_a_command_takes_the_maps_that_were_given_into_account(desk, tmp_path):
 
 
 def test_every_hint_with_a_command_is_among_the_shapes(desk):
-    with_recipe = [hint for hint in KNOWN if hint.recipe]
+    hints = [*OTHER_KINDS, *(hint for importer in IMPORTERS.values() for hint in importer.hints)]
+    with_recipe = [hint for hint in hints if hint.recipe]
     samples = [pl.DataFrame(found) for found in HINTED.values()]
 
     class Looked:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dumps import Desk, trl_folder
 
-from dfsim.traces.importers.reward_parts import RewardBatch, find_parts, parts_of, reproduce
+from dfsim.traces.checks.reward_parts import RewardBatch, find_parts, parts_of, reproduce
 
 EPS = 1e-4
 N = 4

@@ -1,6 +1,6 @@
 """Importers: one file per format, each turning a source into chunks of rows.
 
-Adding one is a file with ``recognise`` and ``read``, and its line in ``IMPORTERS``.
+Adding one is a file in ``formats`` that declares an ``Importer``, and its line in ``IMPORTERS``.
 """
 
 from __future__ import annotations
@@ -9,47 +9,44 @@ from pathlib import Path
 
 from ..errors import TraceError, nearest
 from ..schema import REQUIRED
-from . import areal, flat, group_rewards, open_instruct, pass_rate, prime_rl, tinker, trl, verl
-from .base import Importer, ImportOptions, Sample, samples_of
+from .base import ImportOptions
 from .conventions import step_of
+from .formats import (
+    areal,
+    flat,
+    group_rewards,
+    open_instruct,
+    pass_rate,
+    prime_rl,
+    tinker,
+    trl,
+    verl,
+)
+from .formats.base import FormatOption, Importer
 from .recognise import explain, explain_file
+from .sources import Sample, samples_of
 
 IMPORTERS: dict[str, Importer] = {
-    "flat": Importer("rows with step, group_uid, reward", flat.recognise, flat.read),
-    "verl": Importer("a verl v1 rollout_data_dir", verl.recognise_v1, verl.read_v1, trainer="verl"),
-    "verl-v0": Importer(
-        "a verl v0 rollout_data_dir",
-        verl.recognise_v0,
-        verl.read_v0,
-        ("group_by", "group_size"),
-        "verl",
-    ),
-    "trl": Importer(
-        "TRL completions", trl.recognise, trl.read, ("reward_weights", "group_size"), "TRL"
-    ),
-    "pass-rate": Importer(
-        "a pass-rate table", pass_rate.recognise, pass_rate.read, trainer="a pass-rate table"
-    ),
-    "open-instruct": Importer(
-        "open-instruct rollouts",
-        open_instruct.recognise,
-        open_instruct.read,
-        trainer="open-instruct",
-    ),
-    "areal": Importer("an AReaL dump", areal.recognise, areal.read, trainer="AReaL"),
-    "tinker": Importer(
-        "tinker-cookbook rollout summaries", tinker.recognise, tinker.read, trainer="tinker"
-    ),
-    "prime-rl": Importer(
-        "prime-rl training rollouts", prime_rl.recognise, prime_rl.read, trainer="prime-rl"
-    ),
-    "group-rewards": Importer(
-        "samples with the rewards of their groups",
-        group_rewards.recognise,
-        group_rewards.read,
-        trainer="samples chosen by outcome",
-    ),
+    "flat": flat.IMPORTER,
+    "verl": verl.V1,
+    "verl-v0": verl.V0,
+    "trl": trl.IMPORTER,
+    "pass-rate": pass_rate.IMPORTER,
+    "open-instruct": open_instruct.IMPORTER,
+    "areal": areal.IMPORTER,
+    "tinker": tinker.IMPORTER,
+    "prime-rl": prime_rl.IMPORTER,
+    "group-rewards": group_rewards.IMPORTER,
 }
+
+
+def format_options() -> dict[FormatOption, list[str]]:
+    """Options that only some formats have, each with the formats that have a use for it."""
+    formats: dict[FormatOption, list[str]] = {}
+    for name, importer in IMPORTERS.items():
+        for option in importer.options:
+            formats.setdefault(option, []).append(name)
+    return formats
 
 
 def choose(source: Path, format: str, options: ImportOptions) -> tuple[str, Importer]:
@@ -77,4 +74,5 @@ def choose(source: Path, format: str, options: ImportOptions) -> tuple[str, Impo
             if importer.recognise(sample):
                 return name, importer
     assert first is not None
-    raise TraceError(explain(first, source, options))
+    near_misses = [hint for importer in IMPORTERS.values() for hint in importer.hints]
+    raise TraceError(explain(first, source, options, near_misses))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ..errors import TraceError
-from .base import Chunk
+from .sources import Chunk
 
 
 def blocks(chunk: Chunk, size: int, remedies: tuple[str, str], first: int = 0) -> pl.Expr:

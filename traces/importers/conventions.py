@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from ..errors import nearest
-from .base import PLACE
+from .sources import PLACE
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "step": (

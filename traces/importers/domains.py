@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from ..errors import TraceError
-from .base import PLACE, ImportSummary, read_chunks
+from .base import ImportSummary
+from .sources import PLACE, read_chunks
 
 OTHER = "other"
 _NAMES = ("domain", "data_source", "ability", "source")

@@ -14,15 +14,17 @@ import polars as pl
 from ..errors import TraceError
 from ..files import check_new_folder, replacing_folder
 from ..manifest import MANIFEST, Manifest, checked_config
-from ..sessions import merge_outputs
 from ..store import TraceWriter
 from ..version import __version__
 from . import choose
-from .base import Chunk, Importer, ImportOptions, ImportSummary
+from .base import ImportOptions, ImportSummary
 from .domains import prompt_texts
+from .formats.base import Importer
 from .lengths import Lengths
 from .rows import Rows
 from .run_checks import FILE, RunChecks
+from .sessions import merge_outputs
+from .sources import Chunk
 
 Progress = Callable[[int], None]
 
@@ -69,7 +71,7 @@ def import_trace(
     settings = checked_config(config)
     check_new_folder(out, MANIFEST, force)
     name, importer = choose(source, format, options)
-    importer.refuse_unused(options)
+    importer.check(options)
     summary = ImportSummary()
     if format == "auto":
         summary.note(f"Read as {importer.about} (--format {name}).")

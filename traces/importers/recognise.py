@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from ..errors import TraceError
 from ..schema import REQUIRED
-from .base import ImportOptions, Sample
+from .base import ImportOptions
 from .conventions import named, remedy_for, step_of
-
-_POLARS = (
-    "Convert it: import polars as pl; pl.DataFrame(rows, schema=['step', 'group_uid', "
-    "'rollout_idx', 'reward'], orient='row').write_parquet('flat.parquet'), then dfsim import "
-    "flat.parquet --out TRACE"
-)
-
-
-@dataclass(frozen=True)
-class Hint:
-    """A kind of file that no importer is made for.
-
-    Attributes:
-        matches: whether a sample is of this kind.
-        about: what it is, and why it can't be read as it is.
-        recipe: options of ``dfsim import`` that read it; empty where nothing does.
-    """
-
-    matches: Callable[[Sample], bool]
-    about: str
-    recipe: tuple[str, ...] = ()
-
-
-def _has(*names: str) -> Callable[[Sample], bool]:
-    return lambda sample: set(names) <= sample.columns
+from .formats.base import POLARS, Hint, has, maps
+from .sources import Sample
 
 
 def _slashes(sample: Sample) -> bool:
@@ -48,76 +24,55 @@ def _runs(sample: Sample) -> bool:
     return {"method", "seed"} <= sample.columns or {"run_id", "seed"} <= sample.columns
 
 
-def _maps(**columns: str) -> tuple[str, ...]:
-    return tuple(part for name, column in columns.items() for part in ("--map", f"{name}={column}"))
-
-
-KNOWN: tuple[Hint, ...] = (
+OTHER_KINDS: tuple[Hint, ...] = (
     Hint(
-        _has("input", "output", "score", "uid"),
-        "a verl dump whose uid is no trajectory key UID_SESSION_OUTPUT; if it names the prompt "
-        "group:",
-        (
-            *("--format", "flat"),
-            *_maps(group_uid="uid", reward="score", prompt="input", response="output"),
-        ),
-    ),
-    Hint(
-        _has("responses_create_params", "reward", "_ng_task_index"),
+        has("responses_create_params", "reward", "_ng_task_index"),
         "NeMo-Gym rollouts: rewards of one collection, without training steps; as one step:",
         (
             *("--format", "flat", "--step", "0"),
-            *_maps(group_uid="_ng_task_index", rollout_idx="_ng_rollout_index"),
+            *maps(group_uid="_ng_task_index", rollout_idx="_ng_rollout_index"),
         ),
     ),
     Hint(
-        _has("responses_create_params", "reward"),
+        has("responses_create_params", "reward"),
         "NeMo-Gym rollouts: rewards, but no training step and no _ng_task_index, so no groups. "
-        f"Write step (0), group_uid (the task) and reward yourself. {_POLARS}",
+        f"Write step (0), group_uid (the task) and reward yourself. {POLARS}",
     ),
     Hint(
-        _has("responses_create_params"),
+        has("responses_create_params"),
         "NeMo-Gym rows without a reward: prompts, not scored rollouts. Collect rollouts first "
         "(ng_collect_rollouts writes reward and _ng_task_index)",
     ),
     Hint(
-        _has("step", "data"),
-        "verl's metric log, scalars of a run. Rollouts come with trainer.rollout_data_dir=DIR",
-    ),
-    Hint(
-        _has("content", "rewards", "generation_logprobs"),
+        has("content", "rewards", "generation_logprobs"),
         "a NeMo-RL train_data_step file: its values are lists of one, in blocks of "
-        f"num_generations_per_prompt without a group id. {_POLARS}",
+        f"num_generations_per_prompt without a group id. {POLARS}",
     ),
     Hint(
-        _has("global_step", "scores", "responses"),
-        f"a ROLL rollout dump: one line is a dict of columns. Explode it first. {_POLARS}",
+        has("global_step", "scores", "responses"),
+        f"a ROLL rollout dump: one line is a dict of columns. Explode it first. {POLARS}",
     ),
     Hint(
-        _has("group", "traces", "task"),
-        f"prime-rl episodes: rewards lie in traces[].rewards. Flatten them first. {_POLARS}",
-    ),
-    Hint(
-        _has("group_id", "rollout_id", "reward_breakdown"),
+        has("group_id", "rollout_id", "reward_breakdown"),
         "torchtitan rollout samples: the best and the worst response of each group only. Rows "
         "chosen by outcome are no sample of what the policy does, so nothing can be replayed; log "
         "all rollouts",
     ),
     Hint(
-        _has("example_id", "prompt", "completion", "reward"),
+        has("example_id", "prompt", "completion", "reward"),
         "verifiers results: an evaluation without training steps; as one step:",
         (
             *("--format", "flat", "--step", "0", "--purpose", "evaluation"),
-            *_maps(group_uid="example_id", response="completion"),
+            *maps(group_uid="example_id", response="completion"),
         ),
     ),
     Hint(
-        _has("input_prompt", "output_response", "score", "env_class"),
+        has("input_prompt", "output_response", "score", "env_class"),
         "a SkyRL evaluation dump: its responses never trained. Nothing of it is screened or mixed; "
         "SkyRL keeps training rollouts in pickles (dump_data_batch)",
     ),
     Hint(
-        _has("_step", "_runtime"),
+        has("_step", "_runtime"),
         "a wandb export: one row a step of scalars, no rollouts. In verl set "
         "trainer.rollout_data_dir=DIR, in TRL log_completions=True, and import that folder",
     ),
@@ -179,15 +134,18 @@ def explain_file(source: Path) -> None:
             raise TraceError(f"{source} is {about}")
 
 
-def explain(sample: Sample, source: Path, options: ImportOptions) -> str:
+def explain(
+    sample: Sample, source: Path, options: ImportOptions, near_misses: Iterable[Hint]
+) -> str:
     """One line: what the source is, and the command or conversion that would work.
 
     Args:
         sample: its first rows.
         source: as the user named it.
         options: as the user gave them; columns that they name are not asked for again.
+        near_misses: the hints of the formats.
     """
-    for hint in KNOWN:
+    for hint in (*near_misses, *OTHER_KINDS):
         if hint.matches(sample):
             return _told(f"{sample.path} is {hint.about}", source, hint.recipe)
     given = {name: c for name, c in options.columns.items() if c in sample.columns}
@@ -237,7 +195,7 @@ def _by_meaning(
         recipe += ["--step", str(options.step)]
     if options.purpose != "auto":
         recipe += ["--purpose", options.purpose]
-    return ("--format", "flat", *recipe, *_maps(**chosen))
+    return ("--format", "flat", *recipe, *maps(**chosen))
 
 
 def _fits(name: str, column: str, sample: Sample, chosen: Mapping[str, str]) -> bool:

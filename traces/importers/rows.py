@@ -11,9 +11,10 @@ import polars as pl
 from ..errors import TraceError, nearest
 from ..schema import COLUMNS, NO_DOMAIN, REQUIRED, TOKEN_COLUMNS, WHOLE
 from ..store import dtype_of
-from .base import IMPORT_ONLY, PLACE, Chunk, ImportOptions, ImportSummary
+from .base import IMPORT_ONLY, ImportOptions, ImportSummary
 from .conventions import remedy_for, step_of, with_endings, with_split
 from .lengths import Lengths
+from .sources import PLACE, Chunk
 
 MAX_TOKENS = 2**31 - 1
 MAX_REWARD = 1e60

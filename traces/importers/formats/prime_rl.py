@@ -11,8 +11,10 @@ from pathlib import Path
 
 import polars as pl
 
-from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, chunks_with
-from .conventions import step_of
+from ..base import ImportOptions, ImportSummary
+from ..conventions import step_of
+from ..sources import SUFFIXES, Chunk, Sample, chunks_with
+from .base import POLARS, Hint, Importer, has
 
 _HOSTED = ("step", "problem_id", "sample_id", "reward")
 _TRAINED = ("example_id", "completion", "reward")
@@ -57,3 +59,17 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
         if frame.schema.get("task") == pl.String and "domain" not in frame.columns:
             frame = frame.rename({"task": "domain"})
         yield chunk.with_frame(frame)
+
+
+IMPORTER = Importer(
+    about="prime-rl training rollouts",
+    trainer="prime-rl",
+    recognise=recognise,
+    read=read,
+    hints=(
+        Hint(
+            has("group", "traces", "task"),
+            f"prime-rl episodes: rewards lie in traces[].rewards. Flatten them first. {POLARS}",
+        ),
+    ),
+)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, chunks_with
+from ..base import ImportOptions, ImportSummary
+from ..sources import SUFFIXES, Chunk, Sample, chunks_with
+from .base import Importer
 
 _NEEDED = ("task_id", "sample_idx", "seqlen", "head_version", "reward")
 
@@ -44,3 +46,11 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
         }
         present = {k: v for k, v in names.items() if k in frame.columns}
         yield chunk.with_frame(frame.drop("seqlen", "prompt_len", strict=False).rename(present))
+
+
+IMPORTER = Importer(
+    about="an AReaL dump",
+    trainer="AReaL",
+    recognise=recognise,
+    read=read,
+)

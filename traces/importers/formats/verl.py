@@ -14,23 +14,16 @@ from typing import Any
 
 import polars as pl
 
-from ..errors import TraceError
-from ..schema import COLUMNS
-from .base import (
-    CHUNK_ROWS,
-    IMPORT_ONLY,
-    PLACE,
-    Chunk,
-    ImportOptions,
-    ImportSummary,
-    Sample,
-    read_chunks,
-    require,
-    source_files,
-)
-from .blocks import blocks
-from .conventions import step_of
+from ...errors import TraceError
+from ...manifest import VERL
+from ...schema import COLUMNS
+from ..base import IMPORT_ONLY, ImportOptions, ImportSummary
+from ..blocks import blocks
+from ..conventions import step_of
+from ..sources import CHUNK_ROWS, PLACE, Chunk, Sample, read_chunks, require, source_files
+from .base import GROUP_SIZE, FormatOption, Hint, Importer, has, maps
 
+GROUP_BY = FormatOption("group_by", "column whose values tell groups apart.", "text")
 _KEY = r"^(.+)_(\d+)_(\d+)$"
 _TEXT = {"input": "prompt", "output": "response"}
 
@@ -88,7 +81,7 @@ def read_v0(source: Path, options: ImportOptions, summary: ImportSummary) -> Ite
 def _chunks(
     source: Path, options: ImportOptions, summary: ImportSummary, *needed: str
 ) -> Iterator[Chunk]:
-    size = options.group_size or 1
+    size = GROUP_SIZE.value(options) or 1
     for path in source_files(source, (".jsonl",)):
         for chunk in read_chunks(path, max(CHUNK_ROWS // size, 1) * size):
             require(chunk, needed, "a verl dump")
@@ -132,10 +125,10 @@ def _grouped(
     chunk: Chunk, first: int, seen: set[int], options: ImportOptions, summary: ImportSummary
 ) -> pl.DataFrame:
     frame = chunk.frame
-    if options.group_by is not None:
-        return _by_column(chunk, options.group_by, summary)
-    if options.group_size is not None:
-        return _blocks(chunk, first, options.group_size, summary)
+    if column := GROUP_BY.value(options):
+        return _by_column(chunk, column, summary)
+    if size := GROUP_SIZE.value(options):
+        return _blocks(chunk, first, size, summary)
     counts = frame.group_by("step", "prompt").len()
     keys = set(counts.select("step", "prompt").hash_rows().to_list())
     if (counts["len"] == 1).all() and seen.isdisjoint(keys):
@@ -185,3 +178,33 @@ def _blocks(chunk: Chunk, first: int, size: int, summary: ImportSummary) -> pl.D
     block = blocks(chunk, size, _REMEDIES, first)
     summary.note(f"Groups are blocks of {size} rows, as --group-size says; each holds one prompt.")
     return chunk.frame.with_columns(group_uid=pl.format("{}-{}", pl.lit(chunk.path.stem), block))
+
+
+V1 = Importer(
+    about="a verl v1 rollout_data_dir",
+    trainer=VERL,
+    recognise=recognise_v1,
+    read=read_v1,
+    hints=(
+        Hint(
+            has("input", "output", "score", "uid"),
+            "a verl dump whose uid is no trajectory key UID_SESSION_OUTPUT; if it names the prompt "
+            "group:",
+            (
+                *("--format", "flat"),
+                *maps(group_uid="uid", reward="score", prompt="input", response="output"),
+            ),
+        ),
+        Hint(
+            has("step", "data"),
+            "verl's metric log, scalars of a run. Rollouts come with trainer.rollout_data_dir=DIR",
+        ),
+    ),
+)
+V0 = Importer(
+    about="a verl v0 rollout_data_dir",
+    trainer=VERL,
+    recognise=recognise_v0,
+    read=read_v0,
+    options=(GROUP_BY, GROUP_SIZE),
+)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, chunks_with
+from ..base import ImportOptions, ImportSummary
+from ..sources import SUFFIXES, Chunk, Sample, chunks_with
+from .base import Importer
 
 _NEEDED = ("iteration", "group_idx", "traj_idx", "total_reward")
 
@@ -40,3 +42,11 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
         elif frame.schema.get("tags") == pl.String:
             frame = frame.with_columns(domain=pl.col("tags"))
         yield chunk.with_frame(frame.drop("steps", "tags", "schema_version", strict=False))
+
+
+IMPORTER = Importer(
+    about="tinker-cookbook rollout summaries",
+    trainer="tinker",
+    recognise=recognise,
+    read=read,
+)

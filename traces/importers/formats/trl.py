@@ -13,21 +13,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ..errors import TraceError, nearest
-from ..ragged import Float
-from .base import (
-    PLACE,
-    Chunk,
-    ImportOptions,
-    ImportSummary,
-    Sample,
-    read_chunks,
-    require,
-    source_files,
-)
-from .blocks import blocks
-from .reward_parts import EPS, RewardBatch, RewardParts, find_parts, parts_of, total_reward
+from ...checks.reward_parts import EPS, RewardBatch, RewardParts, find_parts, parts_of, total_reward
+from ...errors import TraceError, nearest
+from ...ragged import Float
+from ..base import ImportOptions, ImportSummary
+from ..blocks import blocks
+from ..sources import PLACE, Chunk, Sample, read_chunks, require, source_files
+from .base import GROUP_SIZE, FormatOption, Importer
 
+REWARD_WEIGHTS = FormatOption(
+    "reward_weights", "weights of reward functions, a=1,b=0.5.", "numbers"
+)
 _OWN = {"step", "prompt", "completion", "advantage", PLACE}
 _TOLD = 1e-3
 """An advantage above this tells what the reward was made of."""
@@ -47,7 +43,7 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
     """Yield the rows of each step, grouped in blocks, with their total reward."""
     files = source_files(source, (".parquet",))
     kept = _kept_files(files, summary)
-    size = options.group_size
+    size = GROUP_SIZE.value(options)
     weights: dict[str, float] | None = None
     summary.config.update(adv_eps=EPS)
     for path, height in kept.items():
@@ -62,7 +58,7 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
             if weights is None:
                 parts = None if options.columns.get("reward") else _parts(kept, size, options)
                 weights = _weights(chunk, options, parts, summary)
-            elif not options.reward_weights and "reward" not in options.columns:
+            elif not REWARD_WEIGHTS.value(options) and "reward" not in options.columns:
                 _refuse_others(chunk, weights)
             frame = _blocks(chunk, size)
             frame = frame.with_columns(pl.Series("reward", _total(chunk, weights)))
@@ -138,6 +134,7 @@ def _reward_names(frame: pl.DataFrame) -> list[str]:
 
 def _parts(files: Mapping[Path, int], size: int, options: ImportOptions) -> RewardParts | None:
     """What the stored advantages of the first files say that the reward was made of."""
+    chosen = REWARD_WEIGHTS.value(options) or {}
     batches: list[RewardBatch] = []
     first: set[str] = set()
     for path, height in files.items():
@@ -146,7 +143,7 @@ def _parts(files: Mapping[Path, int], size: int, options: ImportOptions) -> Rewa
             whole = frame.height % size == 0 and frame.height > 0
             if not whole or not frame.schema.get("advantage", pl.Null()).is_numeric():
                 continue
-            names = list(options.reward_weights) or _numeric_names(frame)
+            names = list(chosen) or _numeric_names(frame)
             if not set(names) <= set(frame.columns):
                 continue
             if batches and set(names) != set(batches[0].columns):
@@ -160,8 +157,8 @@ def _parts(files: Mapping[Path, int], size: int, options: ImportOptions) -> Rewa
             break
     if not batches:
         return None
-    if options.reward_weights:
-        return parts_of(batches, options.reward_weights)
+    if chosen:
+        return parts_of(batches, chosen)
     return find_parts(batches, sorted(first))
 
 
@@ -171,17 +168,17 @@ def _weights(
     """Weights of the reward functions: the user's, those that the advantages say, else all 1."""
     frame = chunk.frame
     chosen = options.columns.get("reward")
-    if chosen is not None and options.reward_weights:
+    weights: dict[str, float] = dict(REWARD_WEIGHTS.value(options) or {})
+    if chosen is not None and weights:
         raise TraceError("give one of --reward and --reward-weights")
     names = _reward_names(frame) if chosen is None else [chosen]
-    if options.reward_weights:
-        for name in options.reward_weights:
+    if weights:
+        for name in weights:
             if name not in frame.columns:
                 raise TraceError(
                     f"--reward-weights {name}=…: {chunk.path} has no such column; reward columns "
                     f"seem to be: {', '.join(names) or 'none'}"
                 )
-        weights = dict(options.reward_weights)
     elif parts is not None:
         weights = dict(parts.weights)
     elif not names:
@@ -249,3 +246,12 @@ def _values(chunk: Chunk, name: str) -> Float:
             "of it; choose others with --reward-weights NAME=WEIGHT"
         )
     return values.fill_null(np.nan).to_numpy()
+
+
+IMPORTER = Importer(
+    about="TRL completions",
+    trainer="TRL",
+    recognise=recognise,
+    read=read,
+    options=(REWARD_WEIGHTS, GROUP_SIZE),
+)

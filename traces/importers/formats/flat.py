@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..schema import REQUIRED
-from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, read_chunks, source_files
+from ...schema import REQUIRED
+from ..base import ImportOptions, ImportSummary
+from ..sources import SUFFIXES, Chunk, Sample, read_chunks, source_files
+from .base import Importer
 
 
 def recognise(sample: Sample) -> bool:
@@ -26,3 +28,11 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
                 summary.note(f"Left out, as it holds no rollouts: {path.name}.")
                 break
             yield chunk
+
+
+IMPORTER = Importer(
+    about="rows with step, group_uid, reward",
+    trainer="",
+    recognise=recognise,
+    read=read,
+)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from ..errors import TraceError
-from .base import Chunk, ImportOptions, ImportSummary, Sample, read_chunks, require, source_files
+from ...errors import TraceError
+from ..base import ImportOptions, ImportSummary
+from ..sources import Chunk, Sample, read_chunks, require, source_files
+from .base import Importer
 
 _NEEDED = ("prompt_id", "num_correct", "num_samples")
 MAX_SAMPLES = 100_000
@@ -74,3 +76,11 @@ def _expand(chunk: Chunk) -> pl.DataFrame:
         step=pl.lit(0),
         reward=(pl.col("rollout_idx") < pl.col("num_correct")).cast(pl.Float64),
     ).drop("num_correct", "num_samples")
+
+
+IMPORTER = Importer(
+    about="a pass-rate table",
+    trainer="a pass-rate table",
+    recognise=recognise,
+    read=read,
+)

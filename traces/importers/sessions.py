@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from .errors import TraceError
-from .schema import TOKEN_COLUMNS
+from ..errors import TraceError
+from ..schema import TOKEN_COLUMNS
 
 _KEY = ["step", "group_uid", "rollout_idx"]
 

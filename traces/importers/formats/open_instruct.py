@@ -7,7 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from .base import SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, chunks_with
+from ..base import ImportOptions, ImportSummary
+from ..sources import SUFFIXES, Chunk, Sample, chunks_with
+from .base import Importer
 
 _NEEDED = ("step", "prompt_idx", "sample_idx", "reward", "response_tokens")
 
@@ -41,3 +43,11 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
         yield chunk.with_frame(
             frame.drop("response_tokens", *present.values(), strict=False).rename(present)
         )
+
+
+IMPORTER = Importer(
+    about="open-instruct rollouts",
+    trainer="open-instruct",
+    recognise=recognise,
+    read=read,
+)

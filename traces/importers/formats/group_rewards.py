@@ -11,9 +11,11 @@ from pathlib import Path
 
 import polars as pl
 
-from ..findings import Finding
-from .base import PLACE, SUFFIXES, Chunk, ImportOptions, ImportSummary, Sample, chunks_with
-from .conventions import named
+from ...findings import Finding
+from ..base import ImportOptions, ImportSummary
+from ..conventions import named
+from ..sources import PLACE, SUFFIXES, Chunk, Sample, chunks_with
+from .base import Importer
 
 COLUMN = "group_rewards"
 
@@ -56,3 +58,11 @@ def read(source: Path, options: ImportOptions, summary: ImportSummary) -> Iterat
             rollout_idx=pl.int_ranges(0, pl.col("reward").list.len()),
         )
         yield chunk.with_frame(rows.explode("reward", "rollout_idx"))
+
+
+IMPORTER = Importer(
+    about="samples with the rewards of their groups",
+    trainer="samples chosen by outcome",
+    recognise=recognise,
+    read=read,
+)

@@ -1,0 +1,1 @@
+"""The formats that are read, one file each."""
