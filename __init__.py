@@ -9,14 +9,14 @@ from .traces.version import __version__
 if TYPE_CHECKING:
     from .sim.compare.compare import compare
     from .sim.inspect.census import census as inspect
-    from .sim.mix.replay import replay_mixers
     from .sim.mix.simulate import Candidates
     from .sim.replay.loop import replay
     from .sim.screen.screen import screen
     from .sim.success import Success
     from .strategies.base import Decision, param
-    from .strategies.catalog import build
+    from .strategies.build import build
     from .strategies.check import check_strategy
+    from .strategies.sample.base import UnitStep
     from .traces.assemble import from_columns
     from .traces.batch import RolloutBatch
     from .traces.errors import DfsimError, StrategyError, TraceError
@@ -36,6 +36,7 @@ __all__ = [
     "Success",
     "Trace",
     "TraceError",
+    "UnitStep",
     "__version__",
     "build",
     "check_strategy",
@@ -46,7 +47,6 @@ __all__ = [
     "open_trace",
     "param",
     "replay",
-    "replay_mixers",
     "screen",
 ]
 
@@ -61,7 +61,8 @@ _HOMES = {
     "Success": "sim.success",
     "Trace": "traces.store",
     "TraceError": "traces.errors",
-    "build": "strategies.catalog",
+    "UnitStep": "strategies.sample.base",
+    "build": "strategies.build",
     "check_strategy": "strategies.check",
     "compare": "sim.compare.compare",
     "from_columns": "traces.assemble",
@@ -70,7 +71,6 @@ _HOMES = {
     "open_trace": "traces.store",
     "param": "strategies.base",
     "replay": "sim.replay.loop",
-    "replay_mixers": "sim.mix.replay",
     "screen": "sim.screen.screen",
 }
 """Name → module, and after a colon its name there; loaded when first asked for."""

@@ -17,7 +17,8 @@ from dfsim.live.core.delivery import apply
 from dfsim.live.core.rows import OutputRows, Responses
 from dfsim.sim.estimators import estimate_step
 from dfsim.strategies.base import Scores
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import PRESETS
 from dfsim.traces.manifest import Manifest
 from dfsim.traces.store import TraceWriter
 

@@ -16,7 +16,7 @@ import numpy as np
 from timing import median_seconds
 
 from dfsim.strategies.base import Scores
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.advantage import AdvantageConfig, advantages
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.batch import RolloutBatch

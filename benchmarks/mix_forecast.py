@@ -19,9 +19,8 @@ import polars as pl
 from dfsim.live.core.log import read_records
 from dfsim.live.rehearsal.launch import Rehearsal, run_rehearsal
 from dfsim.live.verl.overrides import dfsim_overrides
-from dfsim.sim.mix.replay import replay_mixers
 from dfsim.sim.mix.simulate import CLOCKS
-from dfsim.strategies.mix.grammar import chosen_of
+from dfsim.sim.replay.loop import replay
 from dfsim.traces.store import open_trace
 
 MIXERS = ("reward_gap", "dump_ucb", "dump_ucb@paper", "tscl", "tscl@paper")
@@ -70,8 +69,7 @@ def main() -> None:
         return path
 
     base = open_trace(rehearsed(folder("uniform"), CAPTURED, 0, None))
-    _, mixes = chosen_of(MIXERS, [])
-    forecasts = {m.name: m for m in replay_mixers(base, mixes)}
+    forecasts = replay(base, MIXERS, resamples=2).mixers
     rows, series = [], []
     for mixer in MIXERS:
         runs = [

@@ -20,7 +20,8 @@ from timing import median_seconds
 from dfsim.sim.inspect.census import cannot_run
 from dfsim.sim.replay.loop import replay
 from dfsim.strategies.base import Scores
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import PRESETS
 from dfsim.traces.compact import compact
 from dfsim.traces.manifest import Manifest
 from dfsim.traces.store import TraceWriter, open_trace

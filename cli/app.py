@@ -20,7 +20,9 @@ from . import live_commands as live_commands
 from . import report_commands as report_commands
 from .import_options import ImportCommand, format_values
 from .options import (
+    Clocks,
     Commands,
+    DrawnFrom,
     Force,
     Json,
     Out,
@@ -100,12 +102,8 @@ def replay(
     phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
     success: SuccessColumn = "reward",
     success_threshold: SuccessThreshold = None,
-    candidates: Annotated[
-        str, typer.Option(help="Mixers: sync, prompts, or oversample=K; where draws come from.")
-    ] = "prompts",
-    clock: Annotated[
-        str, typer.Option(help="Mixers: step, exposure or both; what a reward depends on.")
-    ] = "both",
+    candidates: DrawnFrom = "prompts",
+    clock: Clocks = "both",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -115,7 +113,8 @@ def replay(
     from ..sim.replay.loop import OnDecision, each_of
     from ..sim.replay.loop import replay as run
     from ..sim.success import Success
-    from ..strategies.mix.grammar import chosen_of
+    from ..strategies.grammar import strategies_from
+    from ..strategies.sample.base import SamplingStrategy
     from ..traces.files import check_new_folder
     from ..traces.store import open_trace
 
@@ -127,7 +126,7 @@ def replay(
 
         skipped = cannot_run(trace)
     solved = Success(success, success_threshold)
-    chosen, mixes = chosen_of(
+    strategies = strategies_from(
         strategy or [],
         param or [],
         scorer,
@@ -136,6 +135,7 @@ def replay(
         skip=skipped,
         shared=solved.parameters,
     )
+    chosen = [s for s in strategies if not isinstance(s, SamplingStrategy)]
     watchers: list[OnDecision] = []
     text = None
     if out is not None:
@@ -156,31 +156,28 @@ def replay(
         with _progress("replay", quiet or json) as tick:
             result = run(
                 trace,
-                chosen,
+                strategies,
                 loss_agg_mode=loss_agg_mode,
                 resamples=resamples,
                 seed=seed,
                 phi=phi,
+                candidates=pool,
+                clocks=clocks,
                 progress=tick,
                 on_decision=each_of(watchers),
             )
-    mixers = []
-    if mixes:
-        from ..sim.mix.replay import replay_mixers
-
-        with _progress("mixers", quiet or json) as tick:
-            mixers = replay_mixers(trace, mixes, pool, clocks, tick)
+    mixers = list(result.mixers.values())
     left_out = [f"{name} was left out: {reason}" for name, reason in skipped.items()]
     result = dataclasses.replace(result, notes=[*left_out, *result.notes])
     if out is not None:
         from ..reports.files import write_replay
 
-        write_replay(result, out, force, mixers, text.to_dict() if text else None)
+        write_replay(result, out, force, text.to_dict() if text else None)
     if json:
         from ..reports.files import replay_record
         from ..sim.result import dump_json
 
-        typer.echo(dump_json(replay_record(result, mixers)))
+        typer.echo(dump_json(replay_record(result)))
         return
     from ..reports.mix_tables import print_mixing
     from ..reports.tables import console, print_replay, trace_line
@@ -256,9 +253,10 @@ def strategies(
     reasons = None
     if path is not None:
         from ..sim.inspect.census import cannot_run
+        from ..strategies.catalog import PRESETS
         from ..traces.store import open_trace
 
-        reasons = cannot_run(open_trace(path))
+        reasons = cannot_run(open_trace(path), PRESETS)
     if json:
         typer.echo(dump_json(strategies_record(reasons)))
         return

@@ -95,11 +95,12 @@ def rehearse(
     from ..live.rehearsal.launch import Rehearsal, run_rehearsal
     from ..live.verl.overrides import dfsim_overrides
     from ..sim.result import dump_json
-    from ..strategies.mix.grammar import chosen_of
+    from ..strategies.grammar import strategies_from
     from ..traces.findings import plain
 
     for name in filter(None, (strategy, *(shadow or ()))):
-        chosen_of([name], (param or ()) if name == strategy else ())  # refused now, not in a minute
+        # Refused now, not in a minute.
+        strategies_from([name], (param or ()) if name == strategy else ())
     settings = dfsim_overrides(
         strategy=strategy,
         params=param or (),
@@ -165,26 +166,19 @@ def promote(
 ) -> None:
     """Forecast a strategy on a trace, and write what takes it into verl."""
     from ..live.core.delivery import ON_EMPTY, RESCALE
-    from ..live.core.promotion import promoted
+    from ..live.core.promotion import forecast_of, promoted
     from ..live.verl.promote import check_promotable, write_promotion_folder
     from ..sim.replay.loop import replay
     from ..sim.result import dump_json
     from ..sim.success import Success
-    from ..strategies.grammar import one_of, strategies_of
-    from ..strategies.mix.presets import is_mix
+    from ..strategies.grammar import one_of, strategies_from
     from ..traces.store import open_trace
     from .progress import progress
 
-    if is_mix(strategy):
-        raise DfsimError(
-            f"{strategy} draws prompts, and a promotion holds a selector or reweighter only; a "
-            f"mixer goes live by +dfsim.strategy={strategy}, and dfsim verify checks its "
-            "proportions"
-        )
     trace = open_trace(path)
     trace.refuse_evaluation("a promotion forecasts training")
     solved = Success(success, success_threshold)
-    chosen = strategies_of([strategy], param or [], tie_seed=tie_seed, shared=solved.parameters)
+    chosen = strategies_from([strategy], param or [], tie_seed=tie_seed, shared=solved.parameters)
     if len(chosen) != 1:
         raise DfsimError(f"one strategy is promoted at a time; -p names {len(chosen)}")
     scaling = one_of(rescale, RESCALE, "--rescale")
@@ -193,7 +187,9 @@ def promote(
         raise DfsimError(f"--out {out} is the current folder; name one to create")
     check_promotable(trace.manifest, chosen[0], out, force)
     with progress("forecast", quiet or json) as tick:
-        result = replay(trace, chosen, resamples=resamples, seed=seed, progress=tick)
+        result = replay(
+            trace, forecast_of(chosen[0]), resamples=resamples, seed=seed, progress=tick
+        )
     promotion = promoted(result, chosen[0], scaling, empty)
     written = write_promotion_folder(promotion, chosen[0], trace.manifest, out, seeds, force)
     if json:
@@ -219,7 +215,6 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Recompute a live run's decisions, read its proof of delivery, compare with the forecast."""
-    from ..live.core.forecast import COMPARED
     from ..live.core.promotion import read_promotion
     from ..live.core.verify import verify as run
     from ..sim.result import dump_json
@@ -234,7 +229,7 @@ def verify(
         typer.echo(dump_json(found.to_dict()))
     else:
         _print_gates(found.gates)
-        shown = [c for c in found.comparisons if c.name in COMPARED]
+        shown = [c for c in found.comparisons if c.headline]
         if shown:
             typer.echo(f"\n{'':<22}{'forecast':>9}  {'for steps like those':<22}{'live':>9}")
         for c in shown:

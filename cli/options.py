@@ -32,6 +32,12 @@ SuccessThreshold = Annotated[
     float | None,
     typer.Option("--success-threshold", help="A response is solved above this; default 0.5."),
 ]
+DrawnFrom = Annotated[
+    str, typer.Option(help="Mixers: sync, prompts, or oversample=K; where draws come from.")
+]
+Clocks = Annotated[
+    str, typer.Option(help="Mixers: step, exposure or both; what a reward depends on.")
+]
 Resamples = Annotated[int, typer.Option(help="Bootstrap resamples.")]
 Seed = Annotated[int, typer.Option(help="Seed of the resampling.")]
 

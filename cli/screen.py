@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ..traces.errors import StrategyError
 from ..traces.files import check_new_folder, refuse_here
 from .options import (
+    Clocks,
+    DrawnFrom,
     Force,
     Json,
     Out,
@@ -43,6 +44,8 @@ def screen(
     phi: Annotated[float, typer.Option(help="Response share of the noise, a fit.")] = 0.25,
     success: SuccessColumn = "reward",
     success_threshold: SuccessThreshold = None,
+    candidates: DrawnFrom = "prompts",
+    clock: Clocks = "both",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -55,21 +58,15 @@ def screen(
     from ..sim.result import dump_json
     from ..sim.screen.screen import screen as run
     from ..sim.success import Success
-    from ..strategies.mix.grammar import chosen_of
+    from ..strategies.grammar import strategies_from
     from ..traces.store import open_trace
     from .progress import progress
 
     traces = [open_trace(path) for path in paths]
     solved = Success(success, success_threshold)
-    chosen, mixes = chosen_of(
+    chosen = strategies_from(
         strategy or ["all"], param or [], tie_seed=tie_seed, shared=solved.parameters
     )
-    if mixes:
-        name = mixes[0].name
-        raise StrategyError(
-            f"{name} mixes domains, and a screen orders selectors and reweighters; what a mixer "
-            f"asks for: dfsim replay {paths[0]} --strategy {name}"
-        )
     if out is not None:
         refuse_here(out)
         check_new_folder(out, SCREEN_JSON, force)
@@ -83,6 +80,8 @@ def screen(
             resamples=resamples,
             seed=seed,
             phi=phi,
+            candidates=candidates,
+            clocks=clock,
             progress=tick,
         )
     if out is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ..sim.inspect.census import Census
-from ..sim.mix.replay import CAUTIONS, MixResult
+from ..sim.mix.result import CAUTIONS
 from ..sim.provenance import provenance
 from ..sim.replay.loop import OnDecision
 from ..sim.result import RECORD_VERSION, ReplayResult, dump_json
@@ -27,16 +27,13 @@ from .sensitivity import write_sensitivity
 
 
 def replay_record(
-    result: ReplayResult,
-    mixers: Sequence[MixResult] = (),
-    text: Mapping[str, object] | None = None,
+    result: ReplayResult, text: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """The JSON of a replay, with its mixers and captured text where there are any."""
+    """The JSON of a replay, with captured text where there is any."""
     record = result.to_dict()
     record |= {"version": RECORD_VERSION, "provenance": provenance()}
-    if mixers:
-        record["mixers"] = {m.name: m.to_dict() for m in mixers}
-        record["notes"] += CAUTIONS
+    if result.mixers:
+        record["notes"] = [*result.notes, *CAUTIONS]
     if text is not None:
         record["text"] = text
     return record
@@ -46,35 +43,33 @@ def write_replay(
     result: ReplayResult,
     folder: Path,
     force: bool,
-    mixers: Sequence[MixResult] = (),
     text: Mapping[str, object] | None = None,
 ) -> None:
-    """Write ``replay.json``, ``estimates.csv``, per-step Parquet and CSV, figures, and the page.
+    """Write ``replay.json``, tables by run, step and mix, figures, and the page.
 
     Args:
         result: a replay.
         folder: replaced only after success, and only with ``force``.
         force: replace an earlier result.
-        mixers: replayed mixers, whose steps go to ``mixing.parquet`` and ``mixing.csv``.
         text: what :class:`dfsim.sim.replay.samples.TextSamples` kept.
 
     Raises:
         DfsimError: the folder exists, or is not dfsim's.
     """
     with replacing_folder(folder, REPLAY_JSON, force) as scratch:
-        record = dump_json(replay_record(result, mixers, text))
+        record = dump_json(replay_record(result, text))
         (scratch / REPLAY_JSON).write_text(record + "\n", encoding="utf-8")
         steps = result.steps()
         steps.write_parquet(scratch / "steps.parquet", compression="zstd")
         steps.write_csv(scratch / "steps.csv")
         result.table().write_csv(scratch / "estimates.csv")
         write_figures(result, scratch)
-        write_sensitivity(result, mixers, scratch, trace_footer(result))
-        if mixers:
-            mixing = pl.concat([m.steps() for m in mixers])
+        write_sensitivity(result, scratch, trace_footer(result))
+        if result.mixers:
+            mixing = pl.concat([m.steps() for m in result.mixers.values()])
             mixing.write_parquet(scratch / "mixing.parquet", compression="zstd")
             mixing.write_csv(scratch / "mixing.csv")
-            for index, mixer in enumerate(mixers):
+            for index, mixer in enumerate(result.mixers.values()):
                 write_mix_figures(mixer, scratch, f"mix_{index + 1}", trace_footer(result))
         write_page(scratch)
 

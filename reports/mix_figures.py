@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..sim.mix.exposure import exposure_curve
-from ..sim.mix.replay import MixResult
+from ..sim.mix.result import MixResult
 from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures, smooth
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _shares(result: MixResult) -> Figure:
     figure, (top, middle, bottom) = figure_of(
         f"{label_of(result.name)}: what it asks for and what it gets", 3
     )
-    step_S = result.log.tables[""].step_S
+    step_S = result.log.step_S
     drawn = run.realised_SD / np.maximum(run.realised_SD.sum(axis=1, keepdims=True), 1)
     colours = [COLOURS[d % len(COLOURS)] for d in range(len(result.log.domains))]
     names = [label_of(domain) for domain in result.log.domains]
@@ -60,7 +60,8 @@ def _shares(result: MixResult) -> Figure:
 def _clocks(result: MixResult) -> Figure:
     """Targets under both clocks, with their gap as a band, over each domain's reward by step."""
     figure, (top, bottom) = figure_of(f"{label_of(result.name)}: how much the clock matters", 2)
-    step_S = result.log.tables[""].step_S
+    step_S = result.log.step_S
+    reward_SD = result.log.reward_SD(result.mix)
     for d, domain in enumerate(result.log.domains):
         colour = COLOURS[d % len(COLOURS)]
         both = [run.target_SD[:, d] for run in result.runs.values()]
@@ -68,8 +69,9 @@ def _clocks(result: MixResult) -> Figure:
             top.plot(step_S, values, color=colour, linewidth=1.6, linestyle=style)
         if len(both) > 1:
             top.fill_between(step_S, *both, color=colour, alpha=0.15, linewidth=0)
-        reward = np.array([s.reward_D[d] for s in result.log.steps[result.name]])
-        bottom.plot(step_S, smooth(reward), color=colour, linewidth=2.2, label=label_of(domain))
+        bottom.plot(
+            step_S, smooth(reward_SD[:, d]), color=colour, linewidth=2.2, label=label_of(domain)
+        )
     words = dict(zip(STYLES, ("line", "dashes"), strict=True))
     said = (f"{words[s]}: {clock} clock" for clock, s in zip(result.runs, STYLES, strict=False))
     top.set_title(", ".join(said), fontsize=10, loc="left", color="#555555")
@@ -85,9 +87,8 @@ def _exposure(result: MixResult) -> Figure:
     figure, (ax,) = figure_of(
         f"{label_of(result.name)}: reward by exposure", x="prompt groups of the domain consumed"
     )
-    table = result.log.tables[""]
     for d, domain in enumerate(result.log.domains):
-        curve = exposure_curve(table, d)
+        curve = exposure_curve(result.log, d)
         if curve is None:
             continue
         colour = COLOURS[d % len(COLOURS)]

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..sim.mix.screened import ScreenedSampler
 from ..sim.mix.summary import MixReport
 from .html import Cell, Column, Figure, Findings, Section, Table
-from .mix_tables import HEADINGS, clock_gap, run_cells, setting
+from .mix_tables import (
+    HEADINGS,
+    STEERING_LEGEND,
+    clock_gap,
+    noise_cell,
+    run_cells,
+    setting,
+)
+from .tables import number
 
 HELP = {
     "total_variation": "Total variation between the mix asked for and the mix drawn: 0 where it "
@@ -48,6 +57,29 @@ def mix_section(mixers: Sequence[MixReport]) -> Section:
         tables=[_runs(mixers), _shares(mixers)],
         figures=figures,
         findings=[Findings(m.name, m.diagnosis, clock_gap(m)) for m in mixers],
+    )
+
+
+def steering_section(samplers: Sequence[ScreenedSampler]) -> Section:
+    """How far each sampler of a screen steers, and what it asks for."""
+    columns = [Column("sampler", kind="text")]
+    columns += [Column(label) for label in samplers[0].steering]
+    columns += [Column("noise", "What chance alone would move."), Column("verdict", kind="text")]
+    rows = [
+        [
+            Cell(sampler.name),
+            *(Cell(number(value, ".1%"), value) for value in sampler.steering.values()),
+            Cell(noise_cell(sampler), sampler.noise_high),
+            Cell(sampler.verdict),
+        ]
+        for sampler in samplers
+    ]
+    reports = [sampler.report for sampler in samplers]
+    return Section(
+        "Samplers",
+        text=[STEERING_LEGEND],
+        tables=[Table("How far each moves the draw", columns, rows), _shares(reports)],
+        findings=[Findings(r.name, r.diagnosis, clock_gap(r)) for r in reports],
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.mix.replay import CAUTIONS, MixResult
+from ..sim.mix.result import CAUTIONS, MixResult
+from ..sim.mix.screened import ScreenedSampler
 from ..sim.mix.summary import MixReport, MixSummary
 from .tables import number, print_findings, print_notes
 
@@ -45,6 +47,31 @@ def print_mixing(results: Sequence[MixResult], out: Console) -> None:
             out.print(Text(f"  {gap}", "dim"))
     out.print()
     print_notes([setting(reports[0]), *CAUTIONS], out)
+
+
+def steering_table(samplers: Sequence[ScreenedSampler]) -> Table:
+    """How far each sampler of a screen steers, beside the noise of its own signal."""
+    table = _table("sampler")
+    for heading in (*samplers[0].steering, "noise"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for sampler in samplers:
+        moved = (number(value, ".1%") for value in sampler.steering.values())
+        table.add_row(sampler.name, *moved, noise_cell(sampler), sampler.verdict)
+    return table
+
+
+def noise_cell(sampler: ScreenedSampler) -> str:
+    """The band that chance gives."""
+    low, high = sampler.noise_low, sampler.noise_high
+    return "–" if math.isnan(low) else f"[{low:.1%}, {high:.1%}]"
+
+
+STEERING_LEGEND = (
+    "Share of the draw that a sampler moves, mean over steps: what it asks for on the log itself, "
+    "and under each clock. Noise: 95 % of what it would ask for if outcomes were exchanged between "
+    "the groups of a step."
+)
 
 
 def _table(*headings: str) -> Table:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..sim.mix.screened import ScreenedSampler
 from ..sim.result import ReplayResult
 from ..sim.screen.result import RankAgreement, Screened
 from ..traces.findings import Finding
 from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
+from .mix_page import steering_section
 from .origin import made_by
 from .replay_page import HELP
 from .screen_tables import (
@@ -64,6 +66,9 @@ def _sentences(trace: Mapping[str, Any], several: bool) -> Iterator[Sentence]:
         yield Sentence(finding["message"], f"{where}The data", [finding["name"]])
     for part in trace["shortlist"]:
         yield Sentence("\n".join(part["sentences"]), f"{where}{part['heading']}")
+    samplers = trace.get("mixers", {}).values()
+    if samplers:
+        yield Sentence("\n".join(m["sentence"] for m in samplers), f"{where}Samplers")
 
 
 def _sections(trace: Mapping[str, Any], index: int, record: Mapping[str, Any]) -> Iterator[Section]:
@@ -89,6 +94,9 @@ def _sections(trace: Mapping[str, Any], index: int, record: Mapping[str, Any]) -
             ),
         ],
     )
+    samplers = [ScreenedSampler.from_dict(n, m) for n, m in trace.get("mixers", {}).items()]
+    if samplers:
+        yield steering_section(samplers)
     about = [Finding.from_dict(f) for f in trace.get("findings", ())]
     findings = [Findings("The data", about)] if about else []
     findings += [Findings(r.name, r.result.diagnosis) for r in rows if r.result.diagnosis]

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..sim.screen.result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
-from ..strategies.catalog import build
-from ..strategies.grammar import base_of
+from ..strategies.build import build
+from ..strategies.spec import Spec
+from .mix_tables import STEERING_LEGEND, steering_table
 from .tables import (
     HEADINGS,
     NAME_WIDTH,
@@ -86,6 +87,13 @@ def _print_trace(screened: TraceScreen, out: Console) -> None:
         out.print(Text(heading, style="bold"))
         for sentence in sentences:
             out.print(Padding(Text(sentence), (0, 0, 0, 2)))
+    if screened.mixers:
+        out.print()
+        out.print(steering_table(screened.mixers))
+        out.print()
+        out.print(Text(STEERING_LEGEND, style="dim"))
+        for sampler in screened.mixers:
+            out.print(Padding(Text(sampler.sentence), (0, 0, 0, 2)))
     if screened.cannot_run:
         out.print()
         out.print(Text("Can't run here", style="bold"))
@@ -113,8 +121,8 @@ def _table(screened: TraceScreen, without: Set[str]) -> Table:
 
 def _name(name: str) -> str:
     """A strategy, the point of its sweep on a line of its own."""
-    base = base_of(name)
-    return base if base == name else f"{base}\n  {name[len(base) :]}"
+    spec = Spec.parse(name)
+    return f"{spec.unswept}\n  [{spec.point}]" if spec.point else name
 
 
 def label_of_verdict(verdict: str, no_claim: str | None) -> str:
@@ -170,7 +178,7 @@ def next_command(result: ScreenResult) -> str | None:
     best = next((row for row in first.rows if row.verdict == "promote"), None)
     if best is None or first.differences.reason:
         return None
-    name, params = base_of(best.name), best.result.params
+    name, params = str(Spec.parse(best.name).unswept), best.result.params
     default = build(name).params
     tie_seed = result.settings["tie_seed"]
     words = [str(first.replay.trace["path"]), "--strategy", name]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..sim.mix.replay import MixResult
+from ..sim.mix.result import MixResult
 from ..sim.result import ReplayResult
-from ..strategies.grammar import base_of
+from ..strategies.spec import Spec
 from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures
 
 if TYPE_CHECKING:
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 STEM = "sensitivity"
 
 
-def write_sensitivity(
-    result: ReplayResult, mixers: Sequence[MixResult], folder: Path, footer: str
-) -> list[Path]:
+def write_sensitivity(result: ReplayResult, folder: Path, footer: str) -> list[Path]:
     """Write a picture of every sweep over one numeric parameter; returns the PNG paths.
 
     Args:
         result: a replay.
-        mixers: replayed mixers.
         folder: an existing folder.
         footer: which trace, and its caution.
     """
     draws: list[Callable[[], Figure]] = []
     selected = {n: (s.params, s) for n, s in result.strategies.items()}
     draws += [partial(_strategies, *sweep) for sweep in sweeps(selected)]
-    mixed = {m.name: (m.params, m) for m in mixers}
+    mixed = {m.name: (m.params, m) for m in result.mixers.values()}
     draws += [partial(_mixers, *sweep) for sweep in sweeps(mixed)]
     drawn = {f"{STEM}_{index}": draw for index, draw in enumerate(draws, start=1)}
     return save_figures(drawn, folder, footer)
@@ -46,8 +43,9 @@ def sweeps(
     """Base name, swept parameter, and (value, result) in order, of each one-parameter sweep."""
     groups: dict[str, list[tuple[Mapping[str, Any], Any]]] = {}
     for name, entry in named.items():
-        if base_of(name) != name:
-            groups.setdefault(base_of(name), []).append(entry)
+        base = str(Spec.parse(name).unswept)
+        if base != name:
+            groups.setdefault(base, []).append(entry)
     for base, entries in groups.items():
         first = entries[0][0]
         varying = [k for k in first if any(p[k] != first[k] for p, _ in entries)]

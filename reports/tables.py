@@ -17,8 +17,8 @@ from ..sim.replay.data_check import Truncation
 from ..sim.replay.diagnosis import live_groups
 from ..sim.result import ReplayResult, StrategyResult
 from ..strategies.base import ParamInfo
-from ..strategies.catalog import PRESETS, build, preset_parameters
-from ..strategies.mix.presets import MIXERS, mix_parameters
+from ..strategies.build import build
+from ..strategies.catalog import PRESETS, WEIGHING, preset_parameters
 from ..traces.findings import Finding, counted
 from ..traces.importers.base import ImportSummary
 from ..traces.store import Trace
@@ -255,7 +255,7 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
     nothing = "nothing" if len(shown) == len(found.findings) else "see advantages"
     yield "stands out", "\n".join(finding.message for finding in shown) or nothing
     yield "prompts", _prompts(found)
-    ran = [n for n in PRESETS if n not in found.cannot_run]
+    ran = [n for n in WEIGHING if n not in found.cannot_run]
     yield "can run", ", ".join(ran)
     for name, reason in found.cannot_run.items():
         yield "can't run", f"{name}: {reason}"
@@ -304,7 +304,7 @@ def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
     """Print the catalog; ``reasons`` says which presets a trace can't run, and why."""
     for name, preset in PRESETS.items():
         strategy = build(name)
-        reads = ", ".join((preset.scorer, *strategy.columns))
+        reads = ", ".join((*([preset.scorer] if preset.scorer else []), *strategy.columns))
         heading = Text(name, style="bold")
         heading.append(f"  {strategy.kind}, reads {reads}; {preset.source}", style="not bold dim")
         out.print(heading)
@@ -314,12 +314,6 @@ def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
         for line in lines:
             out.print(Padding(Text(line), (0, 0, 0, 2)))
         _print_parameters(preset_parameters(preset).values(), out)
-    for name, mixer in MIXERS.items():
-        heading = Text(name, style="bold")
-        heading.append(f"  mix, reads domain; {mixer.source}", style="not bold dim")
-        out.print(heading)
-        out.print(Padding(Text(mixer.summary), (0, 0, 0, 2)))
-        _print_parameters(mix_parameters(mixer).values(), out)
 
 
 def _print_parameters(found: Iterable[ParamInfo], out: Console) -> None:
@@ -375,8 +369,8 @@ def strategies_record(reasons: dict[str, str] | None) -> dict[str, object]:
     return {
         name: {
             "kind": build(name).kind,
-            "scorer": preset.scorer,
-            "actuator": preset.actuator,
+            "scorer": preset.scorer or None,
+            "actuator": None if preset.samples else preset.actuator,
             "columns": list(build(name).columns),
             "summary": preset.summary,
             "source": preset.source,

@@ -14,6 +14,8 @@ from ..traces.version import __version__
 if TYPE_CHECKING:
     import polars as pl
 
+    from .mix.result import MixResult
+
 RECORD_VERSION = 1
 """Version of the JSON that ``--out`` and ``--json`` write; readers refuse others."""
 
@@ -136,6 +138,7 @@ class ReplayResult:
         notes: what holds for every number: cautions and assumptions.
         step_records: one record a step, strategy and domain (``None`` = all), for ``steps()``.
         settings: resamples, seed, φ and reward tolerance.
+        mixers: name → what a sampler would have asked for and got; not in ``from_dict``'s.
     """
 
     trace: Mapping[str, Any]
@@ -145,6 +148,7 @@ class ReplayResult:
     step_records: Mapping[str, Sequence[Any]]
     settings: Mapping[str, Any]
     findings: Sequence[Finding] = ()
+    mixers: Mapping[str, MixResult] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         lines = [
@@ -152,7 +156,8 @@ class ReplayResult:
             f"{self.loss_agg_mode}; .table(), .steps(), .to_dict()"
         ]
         lines += [f"  the data: {', '.join(f.name for f in self.findings)}"] * bool(self.findings)
-        return "\n".join([*lines, *(f"  {s!r}" for s in self.strategies.values())])
+        shown = (*self.strategies.values(), *self.mixers.values())
+        return "\n".join([*lines, *(f"  {s!r}" for s in shown)])
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON of ``dfsim replay --json``."""
@@ -164,6 +169,7 @@ class ReplayResult:
             "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
             "strategies": {name: s.to_dict() for name, s in self.strategies.items()},
+            **({"mixers": {n: m.to_dict() for n, m in self.mixers.items()}} if self.mixers else {}),
         }
 
     @classmethod

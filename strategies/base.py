@@ -253,7 +253,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A named scorer and actuator; built by :func:`dfsim.strategies.catalog.build` only.
+    """A named scorer and actuator; built by :func:`dfsim.strategies.build.build` only.
 
     Attributes:
         name: as the user wrote it.
@@ -270,6 +270,8 @@ class Strategy:
     params: dict[str, Any]
     source: str = ""
     tie_seed: int = 0
+
+    weighs: ClassVar[bool] = True
 
     @property
     def kind(self) -> Kind:

@@ -1,6 +1,7 @@
-"""The named strategies, and the only place that builds one.
+"""The named strategies of every kind.
 
-Adding a preset is one line in ``PRESETS``; adding a rule is one file and the line in ``ACTUATORS``.
+Adding a preset is one line in ``PRESETS``; adding a rule is one file and the line in ``ACTUATORS``
+or ``SAMPLING_RULES``.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..traces.errors import StrategyError, nearest
-from ..traces.spelling import option
-from .base import Actuator, ParamInfo, Scorer, Strategy, make, parameters
-from .mix.presets import is_mix
-from .own import OWN_SOURCE, Own, as_rule, is_own, load_own
+from .base import Actuator, ParamInfo, parameters
 from .reweight.normalised import Power, QuantileBand, Softmax
 from .reweight.probability_mix import ProbabilityMix
 from .reweight.uniform import Unchanged
+from .sample.dump_ucb import DumpUcb
+from .sample.mixer import MixRule
+from .sample.reward_gap import MeanReward, RewardGap, RewardGapAsRun
+from .sample.static import Static
+from .sample.tscl import Tscl, TsclPaper
 from .select.group_top_k import GroupTopK
 from .select.max_variance import MaxVariance
 from .select.solve_band import SolveBand
 from .select.top_fraction import TopFraction
 from .select.varying_groups import VaryingGroups
-from .signals import SCORERS, Uniform
+from .signals import SCORERS
 
 ACTUATORS: dict[str, type[Actuator]] = {
     "unchanged": Unchanged,
@@ -38,13 +40,24 @@ ACTUATORS: dict[str, type[Actuator]] = {
 }
 
 
+SAMPLING_RULES: dict[str, type[MixRule]] = {
+    "static": Static,
+    "reward_gap": RewardGap,
+    "reward_gap_as_run": RewardGapAsRun,
+    "dump_ucb": DumpUcb,
+    "mean_reward": MeanReward,
+    "tscl": Tscl,
+    "tscl_paper": TsclPaper,
+}
+
+
 @dataclass(frozen=True)
 class Preset:
-    """A named pair of scorer and actuator.
+    """A named rule: a pair of scorer and actuator, or a sampling rule.
 
     Attributes:
-        scorer: key of ``SCORERS``.
-        actuator: key of ``ACTUATORS``.
+        scorer: key of ``SCORERS``; empty for a sampling rule.
+        actuator: key of ``ACTUATORS``, or of ``SAMPLING_RULES`` where there is no scorer.
         summary: one line for listings.
         source: paper or system.
         fixed: parameters that make the preset what it is; users can't set them.
@@ -58,10 +71,25 @@ class Preset:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def samples(self) -> bool:
+        """Whether it says what to draw, rather than what a draw weighs."""
+        return not self.scorer
+
+    @property
+    def rules(self) -> tuple[type, ...]:
+        """Classes whose fields are its parameters."""
+        if self.samples:
+            return (SAMPLING_RULES[self.actuator],)
+        return SCORERS[self.scorer], ACTUATORS[self.actuator]
+
 
 _GFPO = "arXiv:2508.09726 §3"
 _MAXVAR = "arXiv:2504.13818 §3.2"
 _AR = "arXiv:2505.12929 §4"
+_DUMP = "arXiv:2504.09710 §3"
+_TSCL = "arXiv:1707.00183 §3"
+_AS_RUN = "DataFlex-RL f4d305b, 21 July 2026; later code may differ"
 
 PRESETS: dict[str, Preset] = {
     "none": Preset("uniform", "unchanged", "every response as the run weighed it", "baseline"),
@@ -133,7 +161,35 @@ PRESETS: dict[str, Preset] = {
         fixed={"mean_one": False},
         defaults={"alpha": 0.2},
     ),
+    "static": Preset("", "static", "fixed proportions", "baseline"),
+    "reward_gap": Preset("", "reward_gap", "domains whose reward lags behind", "DataFlex-RL"),
+    "reward_gap@asrun": Preset(
+        "", "reward_gap_as_run", "unseen domains count as reward 0", _AS_RUN
+    ),
+    "dump_ucb": Preset("", "dump_ucb", "domains with large advantages, or little seen", _DUMP),
+    "dump_ucb@paper": Preset(
+        "",
+        "dump_ucb",
+        "dump_ucb, sharper, no floor, window of 300 responses",
+        _DUMP,
+        defaults={"temperature": 0.1, "floor": 0.0, "window_responses": 300},
+    ),
+    "dump_ucb@asrun": Preset(
+        "", "mean_reward", "softmax of the mean reward: easy domains", _AS_RUN
+    ),
+    "tscl": Preset("", "tscl", "domains whose reward moves", _TSCL),
+    "tscl@paper": Preset(
+        "",
+        "tscl_paper",
+        "tscl, much sharper, no floor",
+        _TSCL,
+        defaults={"temperature": 4e-4, "floor": 0.0},
+    ),
+    "tscl@asrun": Preset("", "mean_reward", "softmax of the mean reward: easy domains", _AS_RUN),
 }
+
+WEIGHING = tuple(name for name, preset in PRESETS.items() if not preset.samples)
+"""Presets that weigh a draw: what ``all`` stands for."""
 
 # Other projects' names, for the hint in an error.
 FOREIGN = {
@@ -159,111 +215,9 @@ FOREIGN = {
 
 def preset_parameters(preset: Preset) -> dict[str, ParamInfo]:
     """Parameters that a user may set, with the preset's own defaults."""
-    known = {**parameters(SCORERS[preset.scorer]), **parameters(ACTUATORS[preset.actuator])}
+    infos = {name: info for rule in preset.rules for name, info in parameters(rule).items()}
     return {
         name: ParamInfo(name, preset.defaults.get(name, info.default), info.help, info.range)
-        for name, info in known.items()
+        for name, info in infos.items()
         if name not in preset.fixed
     }
-
-
-def build(
-    name: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    *,
-    scorer: str | None = None,
-    actuator: str | None = None,
-    tie_seed: int = 0,
-) -> Strategy:
-    """Build a strategy.
-
-    Args:
-        name: a preset (``maxvar``, ``gfpo@paper``), a user's own (``my_file.py:MyStrategy``, or an
-            entry point of the group ``dfsim.strategies``); or give ``scorer`` and ``actuator``.
-        params: parameter values; the rest keep their defaults.
-        scorer: key of ``SCORERS``, together with ``actuator``.
-        actuator: key of ``ACTUATORS``, together with ``scorer``.
-        tie_seed: decides ties across groups.
-
-    Returns:
-        The strategy; ``strategy.decide(batch)`` gives its weights.
-
-    Raises:
-        StrategyError: unknown name or parameter (with the nearest one), or a value out of range.
-
-    Example:
-        >>> dfsim.build("maxvar", {"keep_frac": 0.25}).params["keep_frac"]
-        0.25
-    """
-    values = dict(params or {})
-    if name is not None and (scorer or actuator):
-        raise StrategyError(
-            f"give a strategy, or {option('scorer')} with {option('actuator')}, not both"
-        )
-    if name is None:
-        if not scorer or not actuator:
-            raise StrategyError("name a strategy, or give both a scorer and an actuator")
-        pair = Preset(
-            _known(scorer, SCORERS, "scorer"), _known(actuator, ACTUATORS, "actuator"), "", ""
-        )
-        return _compose(f"{scorer}+{actuator}", pair, values, tie_seed)
-    if is_own(name):
-        return build_own(load_own(name), name, values, tie_seed)
-    if is_mix(name):
-        raise StrategyError(
-            f"'{name}' is a mixer, which draws prompts and weighs nothing: replay it by dfsim "
-            "replay, or dfsim.replay_mixers"
-        )
-    if name not in PRESETS:
-        raise StrategyError(
-            f"no strategy is called '{name}'{_hint(name, PRESETS)}; dfsim strategies lists them"
-        )
-    return _compose(name, PRESETS[name], values, tie_seed)
-
-
-def build_own(cls: type, name: str, values: dict[str, Any], tie_seed: int) -> Strategy:
-    """Build a strategy from a user's class, whose dataclass fields are its parameters."""
-    rule = make(as_rule(cls, name), values, name)
-    shown = {p: getattr(rule, p) for p in parameters(type(rule))}
-    return Strategy(name, Uniform(), Own(rule), shown, OWN_SOURCE, tie_seed)
-
-
-def _compose(name: str, preset: Preset, values: dict[str, Any], tie_seed: int) -> Strategy:
-    allowed = preset_parameters(preset)
-    for key in values:
-        if key in preset.fixed:
-            raise StrategyError(f"{name} fixes {key}={preset.fixed[key]}; it can't be set")
-        if key not in allowed:
-            have = ", ".join(allowed) or "none"
-            raise StrategyError(
-                f"{name} has no parameter '{key}'{_hint(key, allowed)}; it has: {have}"
-            )
-    values = {**preset.defaults, **preset.fixed, **values}
-    parts: list[Any] = []
-    for cls in (SCORERS[preset.scorer], ACTUATORS[preset.actuator]):
-        own = parameters(cls)
-        parts.append(make(cls, {k: v for k, v in values.items() if k in own}, name))
-    scorer: Scorer = parts[0]
-    actuator: Actuator = parts[1]
-    if scorer.level != actuator.level:
-        fits = [k for k, v in SCORERS.items() if v.level == actuator.level]
-        raise StrategyError(
-            f"{preset.scorer} scores a {scorer.level}, {preset.actuator} needs a score per "
-            f"{actuator.level}; scorers that fit: {', '.join(fits)}"
-        )
-    shown = {k: getattr(p, k) for p in parts for k in parameters(type(p))}
-    return Strategy(name, scorer, actuator, shown, preset.source, tie_seed)
-
-
-def _known(name: str, table: Mapping[str, Any], what: str) -> str:
-    if name not in table:
-        have = ", ".join(table)
-        raise StrategyError(f"no {what} is called '{name}'{_hint(name, table)}; there are: {have}")
-    return name
-
-
-def _hint(name: str, known: Mapping[str, Any]) -> str:
-    foreign = FOREIGN.get(name.lower().replace("-", "_"))
-    if foreign in known:
-        return f" (dfsim calls it '{foreign}')"
-    return nearest(name, known)

@@ -13,8 +13,10 @@ from ..traces.errors import StrategyError
 from ..traces.schema import COLUMNS
 from ..traces.synthetic import random_step
 from .base import Decision, Strategy
-from .catalog import build, build_own
-from .own import OWN_SOURCE
+from .build import OWN_SOURCE, AnyStrategy, build, build_own
+from .sample.base import SamplingStrategy
+from .sample.check import check_sampler
+from .spec import Spec
 
 Columns = dict[str, Any]
 _LISTS = ("old_log_probs", "rollout_log_probs", "ref_log_probs", "entropy")
@@ -24,7 +26,7 @@ class _BrokenError(Exception):
     """An invariant does not hold; the text says what was seen."""
 
 
-def check_strategy(strategy: str | type | Strategy, *, seed: int = 0) -> list[str]:
+def check_strategy(strategy: str | type | AnyStrategy, *, seed: int = 0) -> list[str]:
     """Check a strategy against every invariant.
 
     Args:
@@ -45,6 +47,9 @@ def check_strategy(strategy: str | type | Strategy, *, seed: int = 0) -> list[st
         strategy = build(strategy)
     elif isinstance(strategy, type):
         strategy = build_own(strategy, strategy.__name__, {}, 0)
+    if isinstance(strategy, SamplingStrategy):
+        after = [] if strategy.then is None else check_strategy(strategy.then, seed=seed)
+        return [*check_sampler(strategy, seed), *after]
     passed = []
     for check in _CHECKS:
         invariant = check.__name__.strip("_")
@@ -234,7 +239,7 @@ def _unknown_parameters_are_refused(
     if "+" in strategy.name or strategy.source == OWN_SOURCE:
         return
     try:
-        build(strategy.name.split("[")[0], {"no_such_parameter": 1})
+        build(str(Spec.parse(strategy.name).unswept), {"no_such_parameter": 1})
     except StrategyError:
         return
     raise _BrokenError("it takes a parameter 'no_such_parameter'")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import inspect
+import json
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,9 +22,9 @@ from ..traces.batch import RolloutBatch
 from ..traces.errors import DfsimError, StrategyError, nearest
 from ..traces.ragged import Float
 from .base import Decision, Kind, Level, Score
+from .spec import Spec
 
 GROUP = "dfsim.strategies"
-OWN_SOURCE = "your own"
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,11 @@ class Own:
     def __call__(self, score: Score, batch: RolloutBatch, tie_seed: int) -> Decision:
         """Ask the rule, and check what it returns."""
         name = type(self.rule).__name__
-        found = self._ask(batch)
-        if isinstance(found, Decision):
-            _check_decision(name, found, batch)
-            return found
-        try:
-            weight = np.array(found, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise StrategyError(
-                f"{name}.weights returned {type(found).__name__}, not an array of numbers"
-            ) from None
+        answer = _ask(self.rule, "weights", batch)
+        if isinstance(answer, Decision):
+            _check_decision(name, answer, batch)
+            return answer
+        weight = _numbers(self.rule, "weights", answer)
         per_token = getattr(self.rule, "level", "response") == "token"
         if per_token and batch.token_offsets is None:
             raise StrategyError(f"{name} weighs tokens but names no token column in 'columns'")
@@ -71,19 +69,87 @@ class Own:
         _check_weights(name, weight, int(count))
         return Decision.of_tokens(batch, weight) if per_token else Decision(weight)
 
-    def _ask(self, batch: RolloutBatch) -> Any:
+
+class OwnSampler:
+    """Sampling rule around a user's class; see :class:`dfsim.strategies.sample.base.SamplingRule`.
+
+    The class is a dataclass of parameters with ``start(units, prior)``, ``observe(seen)``,
+    ``propose()``, ``state_dict()`` and ``load_state_dict(state)``; optional are ``metrics()`` and
+    ``level`` ("domain" or "prompt").
+
+    Args:
+        rule: an object of the class, never started itself.
+    """
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+
+    def start(self, name: str, units: Sequence[str], prior: Float) -> OwnSamplerAtWork:
+        """Begin over units (U), on a fresh object."""
+        working = dataclasses.replace(self.rule)
+        _ask(working, "start", units, prior.copy())
+        return OwnSamplerAtWork(working)
+
+
+class OwnSamplerAtWork:
+    """A user's sampler after its start; see :class:`dfsim.strategies.sample.base.Sampler`."""
+
+    def __init__(self, rule: Any) -> None:
+        self._rule = rule
+
+    def observe(self, seen: Any) -> None:
+        """Take in what one step showed."""
+        _ask(self._rule, "observe", seen)
+
+    def propose(self) -> Float:
+        """Weights (U)."""
+        return _numbers(self._rule, "propose", _ask(self._rule, "propose"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rule's own."""
+        state = _ask(self._rule, "state_dict")
         try:
-            return self.rule.weights(batch)
-        except DfsimError:
-            raise
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            home = getattr(sys.modules.get(type(self.rule).__module__), "__file__", None)
-            frame = ([f for f in frames if f.filename == home] or frames)[-1]
-            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            json.dumps(state)
+        except (TypeError, ValueError) as error:
             raise StrategyError(
-                f"{type(self.rule).__name__}.weights raised {_line(error)} ({place})"
-            ) from error
+                f"{type(self._rule).__name__}.state_dict must return plain values "
+                f"({_line(error)}); an array is plain after .tolist()"
+            ) from None
+        return dict(state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken."""
+        _ask(self._rule, "load_state_dict", state)
+
+    def metrics(self) -> Mapping[str, Any]:
+        """The rule's own, where it has any."""
+        return dict(_ask(self._rule, "metrics")) if hasattr(self._rule, "metrics") else {}
+
+
+def _ask(rule: Any, method: str, *given: Any) -> Any:
+    """Call a user's method; what it raises becomes one line that says where."""
+    try:
+        return getattr(rule, method)(*given)
+    except DfsimError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        home = getattr(sys.modules.get(type(rule).__module__), "__file__", None)
+        frame = ([f for f in frames if f.filename == home] or frames)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        raise StrategyError(
+            f"{type(rule).__name__}.{method} raised {_line(error)} ({place})"
+        ) from error
+
+
+def _numbers(rule: Any, method: str, answer: Any) -> Float:
+    try:
+        return np.array(answer, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StrategyError(
+            f"{type(rule).__name__}.{method} returned {type(answer).__name__}, not an array of "
+            "numbers"
+        ) from None
 
 
 def _check_weights(name: str, weight: Float, count: int) -> None:
@@ -109,9 +175,9 @@ def _check_decision(name: str, found: Decision, batch: RolloutBatch) -> None:
             )
 
 
-def is_own(name: str) -> bool:
-    """Whether a name is ``file.py:Class`` or an entry point."""
-    return ".py:" in name or name.endswith(".py") or name in _entry_points()
+def names_own(spec: Spec) -> bool:
+    """Whether a part of a chain is a user's own: ``file.py:Class`` or an entry point."""
+    return bool(spec.file) or spec.preset in _entry_points()
 
 
 @cache
@@ -119,32 +185,41 @@ def _entry_points() -> frozenset[str]:
     return frozenset(entry_points(group=GROUP).names)
 
 
-def load_own(name: str) -> type[Any]:
-    """Load the class a name points to.
+def load_class(spec: Spec) -> type[Any]:
+    """Load the class that a part of a chain names.
 
     Raises:
         StrategyError: no such file or class, or the file does not import.
     """
-    if ".py" in name:
-        cls = _from_file(name)
-    else:
-        try:
-            (entry,) = entry_points(group=GROUP, name=name)
-            cls = entry.load()
-        except Exception as error:
-            raise StrategyError(f"entry point '{name}' does not load: {_line(error)}") from None
-    return cls
+    if spec.file:
+        return _from_file(spec)
+    try:
+        (entry,) = entry_points(group=GROUP, name=spec.preset)
+        return entry.load()
+    except Exception as error:
+        raise StrategyError(f"entry point '{spec.preset}' does not load: {_line(error)}") from None
 
 
-def as_rule(cls: Any, name: str) -> type[Any]:
+def rule_class(cls: Any, name: str) -> type[Any]:
     """Return the class as a dataclass, or refuse what is no strategy.
 
     Raises:
-        StrategyError: it is no class, has no method ``weights``, or declares itself wrongly.
+        StrategyError: it is no class, has neither ``weights`` nor a sampler's methods, or declares
+            itself wrongly.
     """
-    if not (inspect.isclass(cls) and callable(getattr(cls, "weights", None))):
-        raise StrategyError(f"{name} is no strategy: it needs a method weights(self, batch)")
-    for attribute, allowed in (("kind", ("select", "reweight")), ("level", ("response", "token"))):
+    samples = inspect.isclass(cls) and callable(getattr(cls, "propose", None))
+    if not samples and not (inspect.isclass(cls) and callable(getattr(cls, "weights", None))):
+        raise StrategyError(
+            f"{name} is no strategy: it needs a method weights(self, batch); a sampler needs "
+            f"{', '.join(_SAMPLER)}"
+        )
+    for method in _SAMPLER if samples else ():
+        if not callable(getattr(cls, method, None)):
+            raise StrategyError(
+                f"{name} proposes, but has no method {method}; a sampler needs "
+                f"{', '.join(_SAMPLER)}"
+            )
+    for attribute, allowed in _SAMPLER_CHOICES if samples else _WEIGHING_CHOICES:
         if getattr(cls, attribute, allowed[0]) not in allowed:
             raise StrategyError(
                 f"{name}: {attribute}={getattr(cls, attribute)!r} is not allowed; it is "
@@ -159,37 +234,50 @@ def as_rule(cls: Any, name: str) -> type[Any]:
                 "as alpha: float = 0.5"
             )
         try:
-            cls = dataclass(frozen=True)(cls)
+            cls = dataclass(frozen=not samples, eq=not samples)(cls)
         except (TypeError, ValueError) as error:
             raise StrategyError(f"{name}: {_line(error)}") from None
+    elif samples and vars(cls)["__dataclass_params__"].frozen:
+        raise StrategyError(f"{name} is frozen, but a sampler keeps a state; drop frozen=True")
     for item in dataclasses.fields(cls):
         if item.init and item.default is MISSING and item.default_factory is MISSING:
             raise StrategyError(f"{name}: field '{item.name}' needs a default")
     return cls
 
 
-def _from_file(name: str) -> Any:
-    file, _, wanted = name.rpartition(":")
-    if not file:
-        raise StrategyError(f"'{name}' names no class; write {name}:ClassName")
-    path = Path(file)
+_SAMPLER = ("start", "observe", "propose", "state_dict", "load_state_dict")
+_SAMPLER_CHOICES = (("kind", ("sample",)), ("level", ("domain", "prompt")))
+_WEIGHING_CHOICES = (("kind", ("select", "reweight")), ("level", ("response", "token")))
+
+
+def _from_file(spec: Spec) -> Any:
+    if not spec.rule:
+        raise StrategyError(f"'{spec}' names no class; write {spec}:ClassName")
+    path = Path(spec.file)
     if not path.is_file():
         raise StrategyError(f"{path} does not exist; a strategy of your own is FILE.py:ClassName")
+    module = _module(path, path.stat().st_mtime_ns)
+    if not hasattr(module, spec.rule):
+        classes = [n for n, v in vars(module).items() if inspect.isclass(v)]
+        raise StrategyError(f"{path} has no class '{spec.rule}'{nearest(spec.rule, classes)}")
+    return getattr(module, spec.rule)
+
+
+@lru_cache(maxsize=32)
+def _module(path: Path, changed_ns: int) -> ModuleType:
+    """Run a user's file, once for each change of it."""
     module_name = f"dfsim_own_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
         raise StrategyError(f"{path} does not import: {_line(error)}") from None
-    if not hasattr(module, wanted):
-        classes = [n for n, v in vars(module).items() if inspect.isclass(v)]
-        raise StrategyError(f"{path} has no class '{wanted}'{nearest(wanted, classes)}")
-    return getattr(module, wanted)
+    return module
 
 
 def _line(error: BaseException) -> str:

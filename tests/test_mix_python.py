@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import polars as pl
-import pytest
 
 import dfsim
-from dfsim.traces.errors import StrategyError
 
 
 def test_names_are_enough_and_tables_are_polars(bundled):
-    first, second = dfsim.replay_mixers(bundled, ["dump_ucb+maxvar", "static"])
+    mixers = dfsim.replay(bundled, ["dump_ucb+maxvar", "static"], resamples=2).mixers
+    first, second = mixers.values()
     assert (first.name, second.name) == ("dump_ucb+maxvar", "static")
     table = first.table()
     assert table["run"].to_list() == ["asked", "step", "exposure"]
@@ -22,8 +21,8 @@ def test_names_are_enough_and_tables_are_polars(bundled):
     assert steps["target"].to_list() == first.asked.target_SD[:, 1].tolist()
 
 
-def test_a_mixer_is_no_selector(bundled):
-    with pytest.raises(StrategyError, match=r"'tscl' is a mixer, .* dfsim\.replay_mixers"):
-        dfsim.build("tscl")
-    with pytest.raises(StrategyError, match="is a mixer"):
-        dfsim.replay(bundled, ["reward_gap"], resamples=2)
+def test_one_call_takes_every_kind_in_the_users_order(bundled):
+    result = dfsim.replay(bundled, ["tscl", "maxvar", dfsim.build("reward_gap")], resamples=2)
+    assert list(result.strategies) == ["none", "maxvar"]
+    assert list(result.mixers) == ["tscl", "reward_gap"]
+    assert set(result.to_dict()["mixers"]) == {"tscl", "reward_gap"}

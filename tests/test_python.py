@@ -50,7 +50,7 @@ def test_a_notebook_shows_a_few_lines(bundled):
         dfsim.build("topk").decide(batch),
         dfsim.replay(bundled, ["maxvar", "ar"], resamples=2),
         dfsim.screen(bundled, ["maxvar", "ar"], resamples=2),
-        dfsim.replay_mixers(bundled, ["dump_ucb", "tscl"]),
+        dfsim.replay(bundled, ["dump_ucb", "tscl"], resamples=2),
         dfsim.inspect(bundled),
         dfsim.compare(runs({f"m{i}": 0.0 for i in range(20)} | {"none": 0.0}), resamples=100),
     ]
@@ -66,19 +66,19 @@ def test_paths_do_for_traces_and_text_for_candidates(tmp_path, bundled):
     by_path, by_trace = (dfsim.replay(t, ["maxvar"], resamples=2) for t in (path, bundled))
     assert by_path.to_dict() == by_trace.to_dict()
     assert dfsim.screen(path, ["maxvar"], resamples=2).traces[0].rows
-    (drawn,) = dfsim.replay_mixers(path, ["tscl"], "oversample=2", clocks="exposure")
+    options = {"candidates": "oversample=2", "clocks": "exposure", "resamples": 2}
+    drawn = dfsim.replay(path, ["tscl"], **options).mixers["tscl"]
     assert str(drawn.runs["exposure"].candidates) == "oversample=2"
     assert dfsim.inspect(bundled.path).groups == 1440
 
 
 def test_a_clock_is_one_of_two_and_never_its_letters(bundled):
-    (one,) = dfsim.replay_mixers(bundled, ["tscl"], clocks="step")
-    assert list(one.runs) == ["step"]
-    (both,) = dfsim.replay_mixers(bundled, ["tscl"], clocks="both")
-    assert list(both.runs) == ["step", "exposure"]
+    for given, played in (("step", ["step"]), ("both", ["step", "exposure"])):
+        result = dfsim.replay(bundled, ["tscl"], resamples=2, clocks=given)
+        assert list(result.mixers["tscl"].runs) == played
     for wrong in ("exposre", ["exposre"], ["step", "exposre"], [], "s", [1]):
         with pytest.raises(dfsim.DfsimError, match="clocks="):
-            dfsim.replay_mixers(bundled, ["tscl"], clocks=wrong)
+            dfsim.replay(bundled, ["tscl"], clocks=wrong)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_a_clock_is_one_of_two_and_never_its_letters(bundled):
             ("screen", "--baseline", "y"),
         ),
         (
-            lambda t: dfsim.replay_mixers(t, ["tscl"], candidates="z"),
+            lambda t: dfsim.replay(t, ["tscl"], candidates="z"),
             "candidates='z'",
             ("replay", "-s", "tscl", "--candidates", "z"),
         ),
         (
-            lambda t: dfsim.replay_mixers(t, ["tscl"], clocks="z"),
+            lambda t: dfsim.replay(t, ["tscl"], clocks="z"),
             "clocks='z'",
             ("replay", "-s", "tscl", "--clock", "z"),
         ),

@@ -55,6 +55,7 @@ COLUMNS: dict[str, Column] = {
         _column("prompt_id", "str", "response", "the prompt, stable across epochs"),
         _column("domain", "str", "response", "domain of the prompt"),
         _column("split", "str", "response", "data split of the prompt"),
+        _column("dataset_row", "int", "response", "row of the training set, for samplers"),
         _column("advantage", "float64", "response", "advantage before any replacement"),
         _column("advantage_applied", "float64", "response", "advantage after a replacement"),
         _column("weight", "float32", "response", "weight a live run applied"),

@@ -11,6 +11,9 @@ from ...traces.ragged import AnyArray
 from .proof import Seen
 from .rows import OutputRows
 
+ROW_COLUMN = "dfsim_row"
+"""Column of the training set that numbers its rows, where a sampler draws by row."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -58,12 +61,13 @@ class RunConfig:
 class Backend(Protocol):
     """A trainer's data. ``batch`` is whatever the trainer hands over once advantages are there."""
 
-    def read(self, batch: Any, *, domain: str | None, text: bool) -> OutputRows:
+    def read(self, batch: Any, *, domain: str | None, numbered: bool, text: bool) -> OutputRows:
         """Read one step.
 
         Args:
             batch: the trainer's.
             domain: dataset column that names the domain, or ``None``.
+            numbered: whether the training set has a column ``ROW_COLUMN``.
             text: whether to decode prompts and responses.
         """
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from ...sim.mix.summary import MixReport
 from ...sim.replay.loop import replay
 from ...traces.findings import plain
 from ...traces.store import Trace
-from .promotion import Promotion
+from .promotion import Promotion, forecast_of
 
-COMPARED = (
+_HEADLINES = (
     *("effective_batch", "effective_batch_low", "effective_batch_high"),
     *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
     *("kept_frac", "trained_token_frac", "wasted_token_frac", "weight_mean", "weight_max"),
 )
-"""Estimators shown as forecast beside observed; ``--json`` has all."""
+"""Estimators that a terminal shows as forecast beside observed; ``--json`` has all."""
 
 GROW = ("effective_batch", "ess_", "kish_", "num_", "signal_to_noise")
 """Estimators, by how their names start, that grow with the groups of a step."""
@@ -24,7 +28,17 @@ GROW = ("effective_batch", "ess_", "kish_", "num_", "signal_to_noise")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One estimator, forecast and observed. ``inside`` is ``None`` where there is no interval."""
+    """One figure, forecast and observed.
+
+    Attributes:
+        name: an estimator, or a sampler's share of a domain.
+        forecast: its mean.
+        low: lower end of the interval for steps like those, or of the clocks' forecasts.
+        high: upper end.
+        observed: of the live run.
+        inside: whether it lies between, ``None`` where no interval was made for that.
+        headline: whether a terminal shows it.
+    """
 
     name: str
     forecast: float | None
@@ -32,6 +46,7 @@ class Comparison:
     high: float | None
     observed: float | None
     inside: bool | None
+    headline: bool
 
 
 def compare_forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]:
@@ -40,9 +55,9 @@ def compare_forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]
     The promotion's interval is for a mean over its own S steps. A mean over the live run's L steps
     of that kind differs from the forecast's by √(1 + S/L) as much, and so wide is the interval.
     """
-    strategy = promotion.build()
-    result = replay(trace, [strategy], loss_agg_mode=promotion.loss_agg_mode, resamples=2)
-    observed = result.strategies[strategy.name].estimates
+    weighs = forecast_of(promotion.build())[0]
+    result = replay(trace, [weighs], loss_agg_mode=promotion.loss_agg_mode, resamples=2)
+    observed = result.strategies[weighs.name].estimates
     wider = math.sqrt(1 + promotion.trace["steps"] / len(trace.manifest.steps))
     same_size = _same_size(promotion, trace)
     for name, forecast in promotion.forecast.items():
@@ -57,7 +72,33 @@ def compare_forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]
         if seen is not None and low is not None and high is not None and not grows:
             slack = 1e-9 * max(abs(low), abs(high), 1e-9)
             inside = low - slack <= seen <= high + slack
-        yield Comparison(name, mean, low, high, seen, inside)
+        yield Comparison(name, mean, low, high, seen, inside, name in _HEADLINES)
+
+
+def compare_mix(
+    promotion: Promotion, domains: Sequence[str], log: Mapping[int, Mapping[str, Any]]
+) -> Iterator[Comparison]:
+    """A sampler's forecast shares beside what the live run asked for, means over steps.
+
+    Low and high are the clocks' forecasts. They bound a model, not the noise of a run.
+
+    Args:
+        promotion: of the run.
+        domains: of the training set.
+        log: step → what the run noted.
+    """
+    targets = [record["mix"]["target"] for record in log.values() if record.get("mix")]
+    if promotion.mixing is None or not targets:
+        return
+    report = MixReport.from_dict(promotion.strategy, promotion.mixing)
+    live = np.mean(targets, axis=0)
+    if list(domains) != report.domains:
+        return
+    for domain, share in zip(domains, live.tolist(), strict=True):
+        forecasts = [run.mean_target[domain] for run in report.runs.values() if run.steps]
+        low, high = min(forecasts), max(forecasts)
+        name = f"share of {domain}"
+        yield Comparison(name, (low + high) / 2, low, high, share, None, True)
 
 
 def _groups_a_step(trace: Trace) -> float:
@@ -83,6 +124,12 @@ def forecast_notes(promotion: Promotion, trace: Trace) -> list[str]:
             f"The live run has {_groups_a_step(trace):.4g} groups a step, the forecast "
             f"{promotion.forecast['num_groups']['mean']:.4g}: effective_batch grows with them, so "
             "it is not called inside or outside."
+        )
+    if promotion.mixing is not None:
+        notes.append(
+            f"A share of a domain is the mean over the run's steps, forecast over "
+            f"{promotion.trace['steps']} and live over {live}; its interval is between the clocks, "
+            "without the noise of a run."
         )
     if promotion.rescale != "none":
         notes.append(

@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 
 from ... import strategies, traces
+from ...sim.estimators.step import BASELINE
+from ...sim.mix.summary import MixReport, MixSummary
 from ...sim.result import ReplayResult
-from ...strategies.base import Strategy
+from ...strategies.build import AnyStrategy, build
+from ...strategies.sample.base import SamplingStrategy
+from ...strategies.spec import Spec
 from ...traces.errors import DfsimError
 from ...traces.files import sha256_of
 from ...traces.version import __version__
@@ -25,7 +29,7 @@ PROMOTION = "promotion.json"
 VERSION = 1
 
 _DECIDING = ("advantage", "assemble", "batch", "ragged", "schema")
-_APPLYING = ("delivery", "rows")
+_APPLYING = ("delivery", "rows", "sampler")
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,20 @@ class Promotion:
     """Content of ``promotion.json``.
 
     Attributes:
-        strategy: the strategy's name; for a user's own ``FILE.py:Class`` beside the promotion file.
+        strategy: the strategy's name; a user's own files are ``FILE.py`` beside the promotion file.
         params: every parameter with its value.
         tie_seed: decides ties across groups.
         rescale: see :func:`dfsim.live.core.delivery.apply`.
         on_empty: see :func:`dfsim.live.core.delivery.apply`.
         code: digest of the code that decides (see :func:`deciding_code`).
-        own_file: SHA-256 of the user's own strategy file, or ``None``.
+        own_files: name → SHA-256 of the user's own files.
         trace: path, fingerprint and sizes of the trace behind the forecast.
         loss_agg_mode: verl's loss aggregation of the forecast.
-        forecast: estimator → estimate (mean, low, high, future_low, future_high, reason).
+        forecast: estimator → estimate (mean, low, high, future_low, future_high, reason) of its
+            weights on the logged draws.
         baseline: the same for ``none``.
+        mixing: of a sampler, what it would ask for and get (see
+            :class:`dfsim.sim.mix.summary.MixReport`), or ``None``.
         versions: of what wrote it.
         settings: of the replay.
         version: of this file's format.
@@ -55,11 +62,12 @@ class Promotion:
     rescale: Rescale
     on_empty: OnEmpty
     code: str
-    own_file: str | None
+    own_files: Mapping[str, str]
     trace: Mapping[str, Any]
     loss_agg_mode: str
     forecast: Mapping[str, Mapping[str, Any]]
     baseline: Mapping[str, Mapping[str, Any]]
+    mixing: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     version: int = VERSION
@@ -72,8 +80,8 @@ class Promotion:
 
     @property
     def name(self) -> str:
-        """The strategy as ``catalog.build`` takes it."""
-        return self.strategy if self.own_file is None else str(self.folder / self.strategy)
+        """The strategy as :func:`dfsim.build` takes it."""
+        return str(Spec.parse(self.strategy).inside(self.folder))
 
     def record(self) -> dict[str, Any]:
         """As JSON."""
@@ -85,6 +93,9 @@ class Promotion:
             f"{self.strategy}: forecast from {self.trace['steps']} steps of {self.trace['path']}"
             + (f" ({self.trace['label']})" if self.trace.get("label") else "")
         ]
+        if self.mixing is not None:
+            report = MixReport.from_dict(self.strategy, self.mixing)
+            lines += [f"  draw, {label}: {_shares(run)}" for label, run in report.runs.items()]
         for name in ("effective_batch", "trained_token_frac", "signal_scale"):
             mine, base = self.forecast[name], self.baseline[name]
             if mine["mean"] is None:
@@ -99,7 +110,7 @@ class Promotion:
             lines.append(f"{shown}; none {base['mean']:.3g}")
         return lines
 
-    def build(self) -> Strategy:
+    def build(self) -> AnyStrategy:
         """Build the strategy, after making sure that the code still is what was promoted.
 
         Raises:
@@ -113,46 +124,58 @@ class Promotion:
                 f"{self.code[:8]}, here {__version__} {deciding_code()[:8]}): its forecast does "
                 f"not speak for this one. Promote again with this dfsim, or {other}"
             )
-        if self.own_file is not None:
-            path = Path(self.name.rpartition(":")[0])
+        for file, digest in self.own_files.items():
+            path = self.folder / file
             if not path.is_file():
                 raise DfsimError(f"{path} is missing; it was promoted with {PROMOTION} beside it")
-            if sha256_of(path) != self.own_file:
+            if sha256_of(path) != digest:
                 raise DfsimError(f"{path} was changed since it was promoted; promote it again")
         return rebuild({"name": self.name, "params": self.params, "tie_seed": self.tie_seed})
 
 
 def promoted(
     result: ReplayResult,
-    strategy: Strategy,
+    strategy: AnyStrategy,
     rescale: Rescale = "none",
     on_empty: OnEmpty = "skip_update",
 ) -> Promotion:
     """The promotion of a replayed strategy.
 
     Args:
-        result: of a replay that holds the strategy.
+        result: of a replay of :func:`forecast_of` it.
         strategy: which one.
         rescale: see :func:`dfsim.live.core.delivery.apply`.
         on_empty: see :func:`dfsim.live.core.delivery.apply`.
     """
-    own = Path(strategy.name.rpartition(":")[0]) if ".py:" in strategy.name else None
-    name = strategy.name if own is None else f"{own.name}:{strategy.name.rpartition(':')[2]}"
+    spec = Spec.parse(strategy.name)
+    samples = isinstance(strategy, SamplingStrategy)
     return Promotion(
-        strategy=name,
+        strategy=str(spec.short),
         params=strategy_record(strategy)["params"],
         tie_seed=strategy.tie_seed,
         rescale=rescale,
         on_empty=on_empty,
         code=deciding_code(),
-        own_file=None if own is None else sha256_of(own),
+        own_files={path.name: sha256_of(path) for path in spec.files},
         trace=dict(result.trace),
         loss_agg_mode=result.loss_agg_mode,
-        forecast=_estimates(result, strategy.name),
-        baseline=_estimates(result, "none"),
+        forecast=_estimates(result, forecast_of(strategy)[0].name),
+        baseline=_estimates(result, BASELINE),
+        mixing=result.mixers[strategy.name].to_dict() if samples else None,
         versions={"dfsim": __version__, "numpy": np.__version__},
         settings=dict(result.settings),
     )
+
+
+def forecast_of(strategy: AnyStrategy) -> list[AnyStrategy]:
+    """What to replay to forecast a strategy: what weighs, then, of a sampler, itself."""
+    if not isinstance(strategy, SamplingStrategy):
+        return [strategy]
+    return [build(BASELINE) if strategy.then is None else strategy.then, strategy]
+
+
+def _shares(run: MixSummary) -> str:
+    return ", ".join(f"{domain} {share:.0%}" for domain, share in run.mean_target.items())
 
 
 def _estimates(result: ReplayResult, name: str) -> dict[str, Mapping[str, Any]]:

@@ -43,6 +43,7 @@ class OutputRows:
         is_weight_F: importance weights before dfsim, or ``None``.
         prompt_R: digest of each row's prompt token ids, or ``None``.
         domain_R: domain of each row, or ``None``.
+        dataset_row_R: row of the training set, or ``None``.
         mini_batch_R: mini-batch of each row, or ``None`` where rows are shuffled.
         policy_version_min_R: oldest policy that wrote a token, or ``None``.
         policy_version_max_R: newest, or ``None``.
@@ -63,6 +64,7 @@ class OutputRows:
     is_weight_F: AnyArray | None = None
     prompt_R: AnyArray | None = None
     domain_R: AnyArray | None = None
+    dataset_row_R: Int | None = None
     mini_batch_R: Int | None = None
     policy_version_min_R: AnyArray | None = None
     policy_version_max_R: AnyArray | None = None
@@ -141,6 +143,8 @@ class Responses:
         if rows.domain_R is not None:
             domain = self._of_group(rows.domain_R)
             found["domain"] = np.array([NO_DOMAIN if d is None else str(d) for d in domain], object)
+        if rows.dataset_row_R is not None:
+            found["dataset_row"] = self._of_group(rows.dataset_row_R)
         for name, extreme in (
             ("policy_version_min", np.minimum),
             ("policy_version_max", np.maximum),

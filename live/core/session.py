@@ -11,19 +11,19 @@ import numpy as np
 from ...sim.estimators import estimate_step
 from ...sim.estimators.aggregation import check_mode
 from ...strategies.base import Scores
-from ...strategies.catalog import build
-from ...strategies.mix.base import domain_step
+from ...strategies.build import build
+from ...strategies.sample.base import SamplingStrategy
 from ...traces.batch import RolloutBatch
 from ...traces.errors import TraceError
-from ...traces.findings import plain
-from ...traces.schema import NO_DOMAIN, TOKEN_COLUMNS
-from .backend import Backend, RunConfig
+from ...traces.schema import TOKEN_COLUMNS
+from .backend import ROW_COLUMN, Backend, RunConfig
 from .capture import AUTO_TOKENS, Capture, CapturedStep, columns_of, estimate_size
 from .delivery import Applied, apply
 from .proof import Verdict, as_metrics, expected, judge, pg_loss_witness
 from .rows import TOKEN_LISTS, Responses
-from .sampler import MixBatchSampler
+from .sampler import RowSampler, TrainingSet
 from .settings import LiveSettings
+from .steer import Steering
 from .step import LiveStep, pg_loss_of
 
 
@@ -49,7 +49,7 @@ class Session:
         self._record = {**run.record, "dfsim": settings.record()}
         self._batch_options = run.batch_options
         self.domain: str | None = None
-        self.sampler: MixBatchSampler | None = None
+        self._steering: Steering | None = None
         self.capture: Capture | None = None
         self._step: LiveStep | None = None
         self._said: set[str] = set()
@@ -63,18 +63,29 @@ class Session:
 
         A loss that another plug-in registers is left alone, and its delivery is not checkable.
         """
-        return self.settings.strategy is not None and self._run.no_report is None
+        return self.settings.weights is not None and self._run.no_report is None
+
+    @property
+    def rows(self) -> RowSampler | None:
+        """What the trainer's loader draws by, or ``None``."""
+        return None if self._steering is None else self._steering.rows
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether the training set needs a column ``ROW_COLUMN``."""
+        strategies = self.settings.strategies
+        return any(isinstance(s, SamplingStrategy) and s.level == "prompt" for s in strategies)
 
     def prepare(self, columns: list[str], read_column: Callable[[str], Iterable[Any]]) -> None:
-        """Find the domains, set up the mixer and the capture; before any model loads.
+        """Find the domains, set up samplers and the capture; before any model loads.
 
         Args:
             columns: of the training set.
             read_column: iterates over one of them.
 
         Raises:
-            DfsimError: ``+dfsim.domain`` names a column that the dataset lacks, a mixer can't work
-                on it, or the capture's folder can't be used.
+            DfsimError: ``+dfsim.domain`` names a column that the dataset lacks, a sampler can't
+                work on it, or the capture's folder can't be used.
         """
         wanted = self.settings.domain
         if wanted is not None and wanted not in columns:
@@ -91,26 +102,36 @@ class Session:
                     f"+dfsim.domain={self.domain}: its values are {type(value).__name__}s, not "
                     "names; add a text column to the training set and name that"
                 )
-        mix = self.settings.mix
-        if mix is not None:
-            if self.domain is None:
-                raise TraceError(
-                    f"{mix.name} needs domains: add a column to the training set and name it with "
-                    "+dfsim.domain=COLUMN"
-                )
-            named = [NO_DOMAIN if d is None else str(d) for d in read_column(self.domain)]
-            domains = sorted(set(named))
-            prior = [named.count(d) / len(named) for d in domains]
-            self.sampler = MixBatchSampler(
-                mix.start(domains, prior),
-                named,
-                self._run.train_batch_size,
-                self._run.seed,
-            )
-            self._record["dfsim"]["mix"] |= {"domains": domains, "prior": prior}
+        self._steering = self._start_samplers(columns, read_column)
+        if self._steering is not None:
+            self._record["dfsim"]["dataset"] = self._steering.record()
         if self.settings.capture is not None:
             self.capture = Capture(self.settings.capture, self._record, self._say)
             self.capture.check_start(self._run.starts_at_one)
+
+    def _start_samplers(
+        self, columns: list[str], read_column: Callable[[str], Iterable[Any]]
+    ) -> Steering | None:
+        delivered, shadows = self.settings.sampler, self.settings.shadow_samplers
+        samplers = [*([] if delivered is None else [delivered]), *shadows]
+        if not samplers:
+            return None
+        for sampler in samplers:
+            if sampler.level == "domain" and self.domain is None:
+                raise TraceError(
+                    f"{sampler.name} needs domains: add a column to the training set and name it "
+                    "with +dfsim.domain=COLUMN"
+                )
+            if sampler.level == "prompt" and ROW_COLUMN not in columns:
+                raise TraceError(
+                    f"{sampler.name} draws by prompt, and this training set's rows are not "
+                    f"numbered: add a column {ROW_COLUMN} that counts them from 0"
+                )
+        values = list(read_column(columns[0] if self.domain is None else self.domain))
+        named = None if self.domain is None else values
+        training_set = TrainingSet.of(named, len(values))
+        run = self._run
+        return Steering(delivered, shadows, training_set, run.train_batch_size, run.seed, self._say)
 
     def begin(self, first_step: int) -> None:
         """Start the capture, once the first step's number is known."""
@@ -148,7 +169,7 @@ class Session:
 
     @property
     def _applies_something(self) -> bool:
-        return self.settings.strategy is not None or self.settings.mix is not None
+        return self.settings.strategy is not None
 
     @property
     def _raises(self) -> bool:
@@ -164,45 +185,24 @@ class Session:
 
     def _observe(self, batch: Any, metrics: MutableMapping[str, Any]) -> Any:
         began = time.perf_counter()
-        rows = self._backend.read(batch, domain=self.domain, text=self._wants_text())
+        rows = self._backend.read(
+            batch, domain=self.domain, numbered=self.numbers_rows, text=self._wants_text()
+        )
         responses = Responses(rows)
         step_batch = responses.batch(**self._batch_options)
         self._warn_nan(step_batch)
         step = self._decide(responses, step_batch)
         self._step = step
-        if self.sampler is not None:
-            step.mix = self._steer(self.sampler, step, step_batch)
-            step.domains = self.sampler.mixer.domains
+        if self._steering is not None:
+            row_N = responses.columns.get("dataset_row")
+            row_G = None if row_N is None else row_N[step_batch.group_offsets[:-1]]
+            step.domains = self._steering.domains
+            step.mix, step.shadow_mix = self._steering.watch(step_batch, row_G, step.decisions)
         if step.applied is not None:
             batch = self._deliver(batch, step, step_batch)
         step.seconds = time.perf_counter() - began
         metrics.update(step.metrics(self._skips(step)))
         return batch
-
-    def _steer(
-        self, sampler: MixBatchSampler, step: LiveStep, batch: RolloutBatch
-    ) -> dict[str, Any]:
-        """Note what this step drew and why, then let the mixer see what came of it."""
-        mixer = sampler.mixer
-        assert batch.domain_G is not None
-        sampler.saw([batch.domains[code] for code in batch.domain_G[batch.live_G]])
-        drawn = {
-            "target": sampler.target_D.tolist(),
-            "signal": [plain(s) for s in mixer.score.tolist()],
-            "drawn": sampler.drawn_D.tolist(),
-            "exposures": sampler.exposures_D.tolist(),
-            "live_exposures": sampler.live_exposures_D.tolist(),
-        }
-        own = self.settings.strategy
-        decision = None if own is None else step.decisions[own.name]
-        mixer.observe(domain_step(batch, mixer.domains, decision))
-        if mixer.unseen and batch.step > mixer.rule.window_steps:
-            self._say_once(
-                f"unseen {mixer.unseen}",
-                f"dfsim: step {batch.step}: the mixer never got a reward of "
-                f"{', '.join(mixer.unseen)}; such a domain counts as its best-scoring one",
-            )
-        return drawn
 
     def _wants_text(self) -> bool:
         return self.settings.capture is not None and self.settings.capture.text
@@ -227,13 +227,13 @@ class Session:
         scores = Scores(batch)
         decisions = {"none": build("none").decide(batch, scores)}
         applied: dict[str, Applied] = {}
-        own = settings.strategy
+        own = settings.weights
         if own is not None:
             decisions[own.name] = own.decide(batch, scores)
             applied[own.name] = apply(
                 decisions[own.name], batch, settings.rescale, settings.on_empty
             )
-        for shadow in list(self._shadows):
+        for shadow in [s for s in self._shadows if s.weighs]:
             try:
                 decision = shadow.decide(batch, scores)
             except Exception as error:  # a shadow must not stop what it does not touch

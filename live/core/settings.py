@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ...strategies.base import Strategy
-from ...strategies.mix.presets import Mix
+from ...strategies.build import AnyStrategy
+from ...strategies.sample.base import SamplingStrategy
 from .delivery import OnEmpty, Rescale
 from .promotion import Promotion
-from .record import mix_record, strategy_record
+from .record import strategy_record
 
 Tokens = Literal["auto", "none", "all"]
 OnError = Literal["warn", "raise"]
@@ -45,8 +45,7 @@ class LiveSettings:
     """Everything behind ``+dfsim.``.
 
     Attributes:
-        strategy: the one to deliver, or ``None``.
-        mix: the mixer that draws prompts, whose draw passes through ``strategy``; or ``None``.
+        strategy: the one to deliver, of any kind, or ``None``.
         shadows: decided every step, applied never.
         rescale: see :func:`dfsim.live.core.delivery.apply`.
         on_empty: see :func:`dfsim.live.core.delivery.apply`.
@@ -55,9 +54,8 @@ class LiveSettings:
         promotion: the promotion that ``strategy`` comes from.
     """
 
-    strategy: Strategy | None = None
-    mix: Mix | None = None
-    shadows: tuple[Strategy, ...] = ()
+    strategy: AnyStrategy | None = None
+    shadows: tuple[AnyStrategy, ...] = ()
     rescale: Rescale = "none"
     on_empty: OnEmpty = "skip_update"
     domain: str | None = None
@@ -65,15 +63,29 @@ class LiveSettings:
     promotion: Promotion | None = None
 
     @property
-    def strategies(self) -> tuple[Strategy, ...]:
+    def strategies(self) -> tuple[AnyStrategy, ...]:
         """The delivered one, if any, and the shadows."""
         return (*((self.strategy,) if self.strategy else ()), *self.shadows)
+
+    @property
+    def weights(self) -> AnyStrategy | None:
+        """The delivered one where it weighs what was drawn."""
+        return self.strategy if self.strategy is not None and self.strategy.weighs else None
+
+    @property
+    def sampler(self) -> SamplingStrategy | None:
+        """The delivered one where it says what to draw."""
+        return self.strategy if isinstance(self.strategy, SamplingStrategy) else None
+
+    @property
+    def shadow_samplers(self) -> list[SamplingStrategy]:
+        """Shadows that say what to draw."""
+        return [shadow for shadow in self.shadows if isinstance(shadow, SamplingStrategy)]
 
     def record(self) -> dict[str, Any]:
         """As a trace's manifest keeps it, for ``dfsim verify``."""
         return {
             "strategy": None if self.strategy is None else strategy_record(self.strategy),
-            "mix": None if self.mix is None else mix_record(self.mix),
             "shadow": [strategy_record(s) for s in self.shadows],
             "rescale": self.rescale,
             "on_empty": self.on_empty,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...strategies.base import Decision
+from ...strategies.spec import Spec
 from .delivery import Applied
 from .proof import Seen, Verdict, whole
 from .rows import Responses
+from .steer import DRAWN
 
 HEADLINE = (
     *("effective_batch", "effective_batch_low", "effective_batch_high"),
@@ -22,9 +23,6 @@ HEADLINE = (
     *("weight_mean", "weight_std", "weight_max"),
 )
 """Estimators that a live run logs every step; replay of its capture gives all."""
-
-DRAWN = ("target", "signal", "drawn", "exposures", "live_exposures")
-"""What is noted of a mixer's draw, each by domain."""
 
 
 @dataclass
@@ -41,8 +39,9 @@ class LiveStep:
         want: what the loss must report, by mini-batch.
         pg_losses: pg_loss by the weights written, and by those before.
         verdict: whether the weights arrived.
-        mix: what a mixer drew, by ``DRAWN``.
-        domains: of the mixer.
+        mix: what the run's sampler drew, see :class:`dfsim.live.core.steer.Steering`.
+        shadow_mix: shadow → what it would have asked for.
+        domains: of the training set.
         seconds: spent deciding.
     """
 
@@ -55,7 +54,8 @@ class LiveStep:
     want: list[Seen] | None = None
     pg_losses: tuple[float, float] = (0.0, 0.0)
     verdict: Verdict | None = None
-    mix: Mapping[str, Sequence[Any]] | None = None
+    mix: Mapping[str, Any] | None = None
+    shadow_mix: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     domains: Sequence[str] = ()
     seconds: float = 0.0
 
@@ -72,18 +72,22 @@ class LiveStep:
         """
         found: dict[str, float] = {"dfsim/decide_seconds": self.seconds}
         for name, values in self.estimates.items():
-            prefix = "dfsim" if name == self.delivered else f"dfsim/{Path(name).name}"
+            prefix = "dfsim" if name == self.delivered else f"dfsim/{Spec.parse(name).short}"
             for estimator in HEADLINE:
                 if estimator in values and math.isfinite(values[estimator]):
                     found[f"{prefix}/{estimator}"] = values[estimator]
         if self.applied is not None:
             found["dfsim/update_skipped"] = float(skipped)
             found["dfsim/rescale"] = self.applied.scale
-        for name in DRAWN if self.mix is not None else ():
-            assert self.mix is not None
-            for domain, value in zip(self.domains, self.mix[name], strict=True):
-                if value is not None:
-                    found[f"dfsim/mix/{name}/{domain}"] = float(value)
+        if self.mix is not None:
+            for name in DRAWN:
+                for domain, value in zip(self.domains, self.mix[name], strict=True):
+                    if value is not None:
+                        found[f"dfsim/mix/{name}/{domain}"] = float(value)
+            found |= {f"dfsim/mix/{name}": v for name, v in self.mix["metrics"].items()}
+        for name, asked in self.shadow_mix.items():
+            for domain, value in zip(self.domains, asked["target"], strict=True):
+                found[f"dfsim/{Spec.parse(name).short}/mix/target/{domain}"] = float(value)
         return found
 
     def record(self, skipped: bool) -> dict[str, Any]:
@@ -102,6 +106,7 @@ class LiveStep:
             "update_skipped": skipped,
             "rescale": None if self.applied is None else self.applied.scale,
             "mix": None if self.mix is None else dict(self.mix),
+            "shadow_mix": dict(self.shadow_mix),
             "expected": None if self.want is None else whole(self.want).to_dict(),
             "decide_seconds": self.seconds,
         }

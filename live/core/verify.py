@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,21 @@ import polars as pl
 
 from ...sim.replay.loop import columns_for
 from ...sim.types import Progress
-from ...strategies.base import Scores, Strategy
-from ...strategies.mix.base import domain_step
+from ...strategies.base import Scores
+from ...strategies.build import AnyStrategy
+from ...strategies.sample.base import SamplingStrategy
+from ...strategies.spec import Spec
 from ...traces.batch import RolloutBatch
 from ...traces.errors import DfsimError, TraceError
 from ...traces.findings import plain
 from ...traces.store import Trace
 from .check import Check
 from .delivery import Applied, apply, tokens_of
-from .forecast import Comparison, compare_forecast, forecast_notes
+from .draws import check_draws
+from .forecast import Comparison, compare_forecast, compare_mix, forecast_notes
 from .log import read_records
 from .promotion import Promotion
-from .record import rebuild, rebuild_mix, strategy_record
+from .record import rebuild, strategy_record
 
 
 @dataclass(frozen=True)
@@ -82,24 +84,28 @@ def verify(
     if run.get("strategy"):
         delivered = rebuild(run["strategy"]) if promotion is None else promotion.build()
     shadows = [rebuild(record) for record in run.get("shadow", ())]
-    mix = run.get("mix")
-    if delivered is None and not shadows and mix is None and promotion is None:
+    if delivered is None and not shadows and promotion is None:
         raise DfsimError(
             f"{trace.path} is of a run that delivered and shadowed nothing, so there is "
             "no decision to verify; dfsim replay says what strategies would have done"
         )
     log = read_records(trace.path)
     gates += _decisions(trace, run, delivered, shadows, log, progress)
-    if mix is not None:
-        gates.append(_proportions(trace, mix, delivered, log))
-    if delivered is not None:
+    for strategy in (*([delivered] if delivered else []), *shadows):
+        if isinstance(strategy, SamplingStrategy):
+            gates.append(check_draws(trace, run, strategy, strategy is delivered, log))
+    if delivered is not None and delivered.weighs:
         gates.append(_delivery(trace, log))
     comparisons: list[Comparison] = []
     notes: list[str] = []
     if promotion is not None:
         notes = forecast_notes(promotion, trace)
         try:
-            comparisons = list(compare_forecast(trace, promotion))
+            domains = (run.get("dataset") or {}).get("domains", ())
+            comparisons = [
+                *compare_forecast(trace, promotion),
+                *compare_mix(promotion, domains, log),
+            ]
         except TraceError as error:
             notes = [f"Nothing to compare the forecast with: {error}"]
     described = {
@@ -116,8 +122,8 @@ def _same_strategy(run: Mapping[str, Any], promotion: Promotion) -> Check:
     if got is None:
         message = f"the run delivered no strategy; {strategy.name} was promoted"
         return Check("strategy", False, message)
-    mine = {**want, "name": Path(want["name"]).name}
-    theirs = {**got, "name": Path(str(got["name"])).name}
+    mine = {**want, "name": str(Spec.parse(want["name"]).short)}
+    theirs = {**got, "name": str(Spec.parse(str(got["name"])).short)}
     for key in ("rescale", "on_empty"):
         mine[key], theirs[key] = getattr(promotion, key), run.get(key)
     if mine != theirs:
@@ -133,14 +139,15 @@ def _same_strategy(run: Mapping[str, Any], promotion: Promotion) -> Check:
 def _decisions(
     trace: Trace,
     run: Mapping[str, Any],
-    delivered: Strategy | None,
-    shadows: Sequence[Strategy],
+    delivered: AnyStrategy | None,
+    shadows: Sequence[AnyStrategy],
     log: Mapping[int, Mapping[str, Any]],
     progress: Progress | None,
 ) -> list[Check]:
     """Recompute every decision from captured signals and compare the bits."""
-    chosen = [*([delivered] if delivered else []), *shadows]
-    runnable, gates = [], []
+    chosen = [s for s in (delivered, *shadows) if s is not None and s.weighs]
+    runnable: list[AnyStrategy] = []
+    gates = []
     for strategy in chosen:
         try:
             trace.require(strategy.columns, strategy.name)
@@ -225,51 +232,6 @@ def _first_difference(applied: Applied, batch: RolloutBatch, frame: pl.DataFrame
                 f"{applied.token_weight_T[token]!r} ({len(differs)} of {len(exploded)} differ)"
             )
     return None
-
-
-def _proportions(
-    trace: Trace,
-    record: Mapping[str, Any],
-    then: Strategy | None,
-    log: Mapping[int, Mapping[str, Any]],
-) -> Check:
-    """Whether every step drew by the proportions that the captured steps before it lead to."""
-    mix = rebuild_mix(record, then)
-    name = f"proportions of {mix.name}"
-    steps = [entry.step for entry in trace.manifest.steps]
-    if steps != list(range(1, len(steps) + 1)):
-        return Check(name, None, "not every step was captured, so a mixer can't be played again")
-    mixer = mix.start(record["domains"], record["prior"])
-    strategies = [] if then is None else [then]
-    for strategy in strategies:
-        trace.require(strategy.columns, strategy.name)
-    checked = 0
-    for batch in trace.batches([*columns_for(trace, strategies), "domain"]):
-        drawn = (log.get(batch.step) or {}).get("mix")
-        if drawn is not None:
-            mine = mixer.propose().tolist()
-            if mine != drawn["target"]:
-                shown = ", ".join(
-                    f"{d} {live!r}, recomputed {own!r}"
-                    for d, live, own in zip(mixer.domains, drawn["target"], mine, strict=True)
-                    if live != own
-                )
-                return Check(name, False, f"step {batch.step}: asked for {shown}")
-            assert batch.domain_G is not None
-            named = [batch.domains[code] for code in batch.domain_G]
-            counts = [named.count(d) for d in mixer.domains]
-            if counts != drawn["drawn"]:
-                return Check(
-                    name,
-                    False,
-                    f"step {batch.step}: {drawn['drawn']} prompts were drawn of "
-                    f"{', '.join(mixer.domains)}, the capture holds {counts}",
-                )
-            checked += 1
-        decision = None if then is None else then.decide(batch)
-        mixer.observe(domain_step(batch, mixer.domains, decision))
-    text = f"{checked} of {len(steps)} steps drawn as recomputed, identical bit for bit"
-    return Check(name, True if checked else None, text)
 
 
 def _delivery(trace: Trace, log: Mapping[int, Mapping[str, Any]]) -> Check:

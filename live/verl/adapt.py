@@ -12,7 +12,7 @@ import transfer_queue as tq
 from tensordict import TensorDict
 
 from ...traces.ragged import AnyArray, Int, segment_sum
-from ..core.backend import RunConfig
+from ..core.backend import ROW_COLUMN, RunConfig
 from ..core.proof import Seen
 from ..core.rows import OutputRows, mini_batches, prompt_digest
 from .loss import take_seen
@@ -46,11 +46,10 @@ class VerlBackend:
         self._mini_batch_rows = None if shuffles else run.batch_options["mini_batch_rows"]
         self._response_mask: torch.Tensor | None = None
 
-    def read(self, batch: Any, *, domain: str | None, text: bool) -> OutputRows:
+    def read(self, batch: Any, *, domain: str | None, numbered: bool, text: bool) -> OutputRows:
         """Read one step from the queue."""
         wanted = [*_FIELDS, *_OPTIONAL, *_TOKEN_FIELDS, *([domain] if domain else [])]
-        if text:
-            wanted.append("responses")
+        wanted += [*([ROW_COLUMN] if numbered else []), *(["responses"] if text else [])]
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=batch.partition_id,
@@ -83,6 +82,7 @@ class VerlBackend:
             is_weight_F=weights,
             prompt_R=np.array([prompt_digest(i) for i in ids], dtype=object),
             domain_R=np.array(_listed(data[domain]), dtype=object) if domain in data else None,
+            dataset_row_R=np.array(_listed(data[ROW_COLUMN]), np.int64) if numbered else None,
             mini_batch_R=None
             if self._mini_batch_rows is None
             else mini_batches(len(batch.keys), _ranks(self._trainer), self._mini_batch_rows),

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...strategies.base import Strategy
+from ...strategies.build import AnyStrategy
+from ...strategies.sample.base import SamplingStrategy
 from ...traces.errors import DfsimError, nearest
 
 SUPPORTED_VERL = ("0.9.1",)
@@ -40,13 +41,12 @@ def check_verl_version(version: str) -> None:
         )
 
 
-def check_run(config: Mapping[str, Any], strategies: tuple[Strategy, ...], deliver: bool) -> None:
+def check_run(config: Mapping[str, Any], weights: AnyStrategy | None) -> None:
     """Refuse a verl configuration under which dfsim can't do what it says.
 
     Args:
         config: verl's resolved configuration as plain Python values.
-        strategies: those decided live.
-        deliver: whether the first of them is applied.
+        weights: the strategy whose weights are applied, or ``None``.
 
     Raises:
         DfsimError: names the setting, why, and the remedy.
@@ -75,7 +75,7 @@ def check_run(config: Mapping[str, Any], strategies: tuple[Strategy, ...], deliv
             f"trainer.v1.sync.parameter_sync_step={sync_steps} updates several times a step, which "
             "dfsim_sync does not support; set it to 1"
         )
-    if not deliver:
+    if weights is None:
         return
     loss_mode = policy_loss_mode(config)
     if loss_mode == "bypass_mode":
@@ -84,10 +84,10 @@ def check_run(config: Mapping[str, Any], strategies: tuple[Strategy, ...], deliv
             "never reach the loss; use loss_mode=vanilla "
             "(algorithm.rollout_correction.bypass_mode=true may stay)"
         )
-    per_token = [s.name for s in strategies[:1] if s.actuator.level == "token"]
-    if loss_mode == "geo_mean" and per_token:
+    rule = weights.then if isinstance(weights, SamplingStrategy) else weights
+    if loss_mode == "geo_mean" and rule is not None and rule.actuator.level == "token":
         raise DfsimError(
-            f"loss_mode=geo_mean collapses token weights to one a response, and {per_token[0]} "
+            f"loss_mode=geo_mean collapses token weights to one a response, and {rule.name} "
             "weighs tokens; use loss_mode=vanilla, or a strategy that weighs responses"
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...strategies.grammar import assignments, yaml_value
+from ...strategies.spec import Spec
 
 
 def dfsim_overrides(
@@ -62,5 +63,4 @@ def quoted(text: str) -> str:
 
 def _absolute(strategy: str) -> str:
     """verl's processes run elsewhere: a file's path becomes absolute."""
-    file, colon, name = strategy.rpartition(":")
-    return f"{Path(file).absolute()}:{name}" if file.endswith(".py") and colon else strategy
+    return str(Spec.parse(strategy).inside(Path()))

@@ -6,7 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ...strategies.base import Strategy
+from ...strategies.build import AnyStrategy
+from ...strategies.spec import Spec
 from ...traces.errors import DfsimError
 from ...traces.files import check_new_folder, replacing_folder
 from ...traces.manifest import MANIFEST, Manifest
@@ -14,7 +15,7 @@ from ..core.promotion import PROMOTION, Promotion, sealed
 from .scripts import RUNS, write_scripts
 
 
-def check_promotable(manifest: Manifest, strategy: Strategy, folder: Path, force: bool) -> None:
+def check_promotable(manifest: Manifest, strategy: AnyStrategy, folder: Path, force: bool) -> None:
     """Refuse what :func:`write_promotion_folder` would refuse, before the forecast is made."""
     if manifest.foreign:
         raise DfsimError(
@@ -22,13 +23,17 @@ def check_promotable(manifest: Manifest, strategy: Strategy, folder: Path, force
             f"for verl only; for your own trainer take the weights: dfsim replay TRACE "
             f"--strategy {strategy.name} --decisions weights.parquet"
         )
+    names = [path.name for path in Spec.parse(strategy.name).files]
+    for name in names:
+        if names.count(name) > 1:
+            raise DfsimError(f"two files are called {name}, and both go beside {PROMOTION}")
     check_new_folder(folder, PROMOTION, force)
     _refuse_results(folder)
 
 
 def write_promotion_folder(
     promotion: Promotion,
-    strategy: Strategy,
+    strategy: AnyStrategy,
     manifest: Manifest,
     folder: Path,
     seeds: int,
@@ -55,9 +60,9 @@ def write_promotion_folder(
         path = scratch / PROMOTION
         path.write_text(sealed(promotion.record()))
         written = [path]
-        if promotion.own_file is not None:
-            own = Path(strategy.name.rpartition(":")[0])
-            written.append(Path(shutil.copy(own, scratch / own.name)))
+        own = Spec.parse(strategy.name).files
+        written += [Path(shutil.copy(path, scratch / path.name)) for path in own]
+        if own:
             replace(promotion, folder=scratch).build()  # refuses a file that needs its neighbours
         written += write_scripts(scratch, promotion.strategy, seeds)
     return [folder / path.relative_to(scratch) for path in written]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+from ...strategies.spec import Spec
 from .compat import TRAINER_MODE
 
 RUNS = "runs.csv"
@@ -74,8 +76,9 @@ def write_scripts(folder: Path, strategy: str, seeds: int) -> list[Path]:
 
 
 def _plain(strategy: str) -> str:
-    """A strategy's name as a file and shell word."""
-    return re.sub(r"[^\w.-]+", "-", strategy.rpartition(":")[2]).strip("-")
+    """A strategy's name as a file and shell word, without the files of a user's own."""
+    parts = [replace(part, file="") for part in Spec.parse(strategy)]
+    return re.sub(r"[^\w.-]+", "-", "+".join(map(str, parts))).strip("-")
 
 
 def _script(path: Path, text: str) -> Path:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from ...strategies.base import Strategy
-from ...strategies.catalog import PRESETS
-from ...strategies.mix.grammar import chosen_of
-from ...strategies.mix.presets import Mix, is_mix
+from ...strategies.build import AnyStrategy
+from ...strategies.catalog import WEIGHING
+from ...strategies.grammar import strategies_from
+from ...strategies.spec import Spec
 from ...traces.errors import DfsimError, nearest
 from ...traces.spelling import speaking
 from ..core.delivery import ON_EMPTY, RESCALE
@@ -56,29 +56,21 @@ def read_settings(given: Mapping[str, Any]) -> LiveSettings:
         name, tie_seed = strategy.name, strategy.tie_seed
         rescale, on_empty = promotion.rescale, promotion.on_empty
     shadow_names = [n for n in _names(given.get("shadow")) if n not in ("none", name)]
-    for shadow in shadow_names:
-        if is_mix(shadow):
-            raise DfsimError(
-                f"+dfsim.shadow={shadow}: a mixer is not shadowed; dfsim replay says what it would "
-                "have asked for on a capture"
-            )
-    params_given = given.get("params") or {}
-    if not isinstance(params_given, Mapping):
-        raise DfsimError(f"+dfsim.params={params_given} names no parameter; +dfsim.params.NAME=…")
-    params = _by_owner(params_given, name, shadow_names)
-    mix = None
-    if promotion is None and name is not None:
-        strategy, mix = _delivered(name, params.pop("", []), tie_seed)
-    elif params.get(""):
-        raise DfsimError(
-            f"+dfsim.params.{params[''][0]}: the promotion file holds the parameters; "
-            "drop it, or promote again with the new value"
-        )
-    left = [item for items in params.values() for item in items]
-    shadows, _ = _built(shadow_names, left, tie_seed)
+    params = given.get("params") or {}
+    if not isinstance(params, Mapping):
+        raise DfsimError(f"+dfsim.params={params} names no parameter; +dfsim.params.NAME=…")
+    assigned = list(_flat(params))
+    if promotion is not None:
+        _refuse_promoted_params(assigned, Spec.parse(str(name)), shadow_names)
+    delivers = name is not None and promotion is None
+    names = [*([str(name)] if delivers else []), *shadow_names]
+    shadows = _built(names, assigned, name if delivers else None, tie_seed)
+    if delivers:
+        strategy, *shadows = shadows
+        if strategy.name != name:
+            raise DfsimError("+dfsim.params: a live run delivers one value, not a list of them")
     return LiveSettings(
         strategy=strategy,
-        mix=mix,
         shadows=tuple(shadows),
         rescale=rescale,
         on_empty=on_empty,
@@ -97,57 +89,34 @@ def _refuse_beside_promotion(given: Mapping[str, Any]) -> None:
             )
 
 
-def _by_owner(
-    given: Mapping[str, Any], name: str | None, shadows: Sequence[str]
-) -> dict[str, list[str]]:
-    """Parameters by the strategy they are for; without a prefix, the delivered or only one's."""
-    only = name if name is not None else shadows[0] if len(shadows) == 1 else None
-    known = [*(name.split("+") if name is not None else []), *shadows]
-    found: dict[str, list[str]] = {}
-    for item in _flat(given):
-        key, _, value = item.partition("=")
-        owner, dot, parameter = key.rpartition(".")
-        if not dot and only is None:
+def _refuse_promoted_params(
+    assigned: Sequence[str], promoted: Spec, shadows: Sequence[str]
+) -> None:
+    """A promotion holds its strategy's parameters; those of shadows may be given."""
+    others = [part for name in shadows for part in Spec.parse(name)]
+    for item in assigned:
+        prefix, dot, _ = item.partition("=")[0].rpartition(".")
+        mine = any(part.owns(prefix) for part in promoted)
+        if (not dot and len(shadows) != 1) or (mine and not any(o.owns(prefix) for o in others)):
             raise DfsimError(
-                f"+dfsim.params.{item}: no single strategy is named; write "
-                f"+dfsim.params.STRATEGY.{item}"
+                f"+dfsim.params.{item}: the promotion file holds the parameters; drop it, or "
+                "promote again with the new value"
             )
-        stem = _stem(owner if dot else str(only))
-        if dot and stem not in map(_stem, known):
-            raise DfsimError(
-                f"+dfsim.params.{item}: '{owner}' is not among the strategies named "
-                f"({', '.join(known)}){nearest(owner, known)}"
-            )
-        mine = name is not None and (dot == "" or stem in map(_stem, name.split("+")))
-        bare = f"{parameter}={value}" if dot == "" or (mine and "+" not in str(name)) else item
-        found.setdefault("" if mine else stem, []).append(bare)
-    return found
-
-
-def _delivered(
-    name: str, params: Sequence[str], tie_seed: int
-) -> tuple[Strategy | None, Mix | None]:
-    """The strategy to deliver, and the mixer before it."""
-    strategies, mixes = _built([name], params, tie_seed)
-    if len(strategies) + len(mixes) > 1:
-        raise DfsimError("+dfsim.params: a live run delivers one value, not a list of them")
-    if mixes:
-        return mixes[0].then, mixes[0]
-    return strategies[0], None
 
 
 def _built(
-    names: Sequence[str], params: Sequence[str], tie_seed: int
-) -> tuple[list[Strategy], list[Mix]]:
+    names: Sequence[str], params: Sequence[str], default: str | None, tie_seed: int
+) -> list[AnyStrategy]:
     """Build strategies by the grammar of the command line, in this one's words."""
     if not names:
-        return [], []
+        if params:
+            raise DfsimError(
+                f"+dfsim.params.{params[0]}: no strategy is named; add +dfsim.strategy or "
+                "+dfsim.shadow"
+            )
+        return []
     with speaking("hydra"):
-        return chosen_of(names, params, tie_seed=tie_seed)
-
-
-def _stem(name: str) -> str:
-    return name.split("@")[0]
+        return strategies_from(names, params, tie_seed=tie_seed, default=default)
 
 
 def _names(given: Any) -> list[str]:
@@ -157,7 +126,7 @@ def _names(given: Any) -> list[str]:
     if not all(isinstance(name, str) for name in listed):
         raise DfsimError(f"+dfsim.shadow={given} names no strategy; write +dfsim.shadow=[maxvar,…]")
     if "all" in listed:
-        listed = [*PRESETS, *(n for n in listed if n != "all")]
+        listed = [*WEIGHING, *(n for n in listed if n != "all")]
     return list(dict.fromkeys(listed))
 
 

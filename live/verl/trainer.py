@@ -12,6 +12,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from ..core.backend import ROW_COLUMN
 from ..core.session import Session
 from .adapt import VerlBackend
 from .compat import TRAINER_MODE, check_mixing, check_run, check_verl_version, policy_loss_mode
@@ -39,8 +40,8 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
         check_verl_version(verl.__version__)
         plain = OmegaConf.to_container(config, resolve=True)
         settings = read_settings(plain.get("dfsim") or {})
-        check_run(plain, settings.strategies, settings.strategy is not None)
-        if settings.mix is not None:
+        check_run(plain, settings.weights)
+        if settings.sampler is not None:
             check_mixing(plain)
         run = run_config(plain)
         self.dfsim = Session(settings, run, VerlBackend(self, plain, run), say)
@@ -57,15 +58,17 @@ class DfsimSyncTrainer(PPOTrainerSync):  # type: ignore[misc]
         rows = self.train_dataset
         frame: Any = getattr(rows, "dataframe", None)
         if hasattr(frame, "column_names"):
+            if self.dfsim.numbers_rows:
+                frame = rows.dataframe = frame.add_column(ROW_COLUMN, list(range(len(frame))))
             self.dfsim.prepare(list(frame.column_names), lambda name: frame[name])
         else:  # a dataset of the user's own
             self.dfsim.prepare(
                 list(rows[0]), lambda name: (rows[index][name] for index in range(len(rows)))
             )
-        if self.dfsim.sampler is not None:
+        if self.dfsim.rows is not None:
             self.train_dataloader = StatefulDataLoader(
                 dataset=self.train_dataset,
-                batch_sampler=self.dfsim.sampler,
+                batch_sampler=self.dfsim.rows,
                 num_workers=0,
                 collate_fn=collate_fn,
             )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...strategies.catalog import PRESETS, build
+from ...strategies.build import build
+from ...strategies.catalog import WEIGHING
 from ...traces.batch import RolloutBatch
 from ...traces.checks.advantages import AdvantageReport, sentences
 from ...traces.checks.group_sizes import GroupSizes
@@ -345,10 +346,10 @@ def _findings(
     return list(seen.values())
 
 
-def cannot_run(trace: Trace) -> dict[str, str]:
-    """Presets that the trace can't run, with the reason."""
+def cannot_run(trace: Trace, names: Iterable[str] = WEIGHING) -> dict[str, str]:
+    """Presets, by default those that weigh, that the trace can't run, with the reason."""
     reasons = {}
-    for name in PRESETS:
+    for name in names:
         try:
             trace.require(build(name).columns, name)
         except TraceError as error:

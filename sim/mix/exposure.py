@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...traces.ragged import Float
-from .log import GroupTable
+from .log import MixLog
 
 POINTS = 200
 MIN_GROUPS = 8
@@ -31,7 +31,7 @@ class ExposureCurve:
 
 
 def exposure_curve(
-    table: GroupTable, domain: int, resamples: int = 100, seed: int = 0
+    log: MixLog, domain: int, resamples: int = 100, seed: int = 0
 ) -> ExposureCurve | None:
     """Fit a domain's curve; ``None`` where the log holds fewer than ``MIN_GROUPS`` of its groups.
 
@@ -39,14 +39,15 @@ def exposure_curve(
     band holds what resampling groups leaves open, not what another mix would have taught.
 
     Args:
-        table: every group of the log.
+        log: every group.
         domain: which domain.
         resamples: bootstrap resamples of groups.
         seed: of the bootstrap.
     """
     from sklearn.isotonic import IsotonicRegression
 
-    consumed = np.flatnonzero(table.domain_M == domain)
+    table = log.tables[""]
+    consumed = np.flatnonzero(log.domain_M == domain)
     known = table.responses_M[consumed] > 0
     mine = consumed[known]
     if len(mine) < MIN_GROUPS:

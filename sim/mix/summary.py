@@ -15,6 +15,7 @@ class MixSummary:
     """Estimators of one run of a mixer; D domains.
 
     Attributes:
+        steering: mean over steps of ½ Σ_u |share asked for − share in the log| over its units.
         total_variation: mean over steps of ½ Σ_d |target − realised share|.
         floor_hits: share of (step, domain) where the target sits on the floor; NaN without one.
         volatility: mean |Δtarget| between steps and over domains.
@@ -28,6 +29,7 @@ class MixSummary:
         realised: domain → groups drawn.
     """
 
+    steering: float
     total_variation: float
     floor_hits: float
     volatility: float
@@ -57,6 +59,7 @@ class MixReport:
     Attributes:
         name: as the user wrote it.
         params: every parameter with its value.
+        level: what it draws by: ``domain`` or ``prompt``.
         source: where the rule comes from.
         candidates: where draws came from, as on the command line.
         runs: ``asked`` and each clock → estimators.
@@ -66,6 +69,7 @@ class MixReport:
 
     name: str
     params: Mapping[str, Any]
+    level: str
     source: str
     candidates: str
     runs: Mapping[str, MixSummary]
@@ -81,6 +85,7 @@ class MixReport:
         """As JSON; the name is the key that it stands under."""
         return {
             "params": dict(self.params),
+            "level": self.level,
             "source": self.source,
             "candidates": self.candidates,
             "runs": {name: s.to_dict() for name, s in self.runs.items()},
@@ -94,6 +99,7 @@ class MixReport:
         return cls(
             name=name,
             params=record["params"],
+            level=record["level"],
             source=record["source"],
             candidates=record["candidates"],
             runs={n: MixSummary.from_dict(s) for n, s in record["runs"].items()},

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from ...strategies.base import Decision, Scores, Strategy
-from ...strategies.catalog import build
+from ...strategies.build import AnyStrategy, build
+from ...strategies.sample.base import SamplingStrategy
 from ...strategies.signals import SolveRate
 from ...traces.advantage import REWARD_TOL, Estimator
 from ...traces.batch import RolloutBatch
-from ...traces.errors import DfsimError
+from ...traces.errors import DfsimError, StrategyError
 from ...traces.schema import OUTPUT_COLUMNS, TOKEN_COLUMNS
 from ...traces.store import as_trace
 from ..estimators import with_phi
 from ..estimators.aggregation import LossAggMode, check_mode
 from ..estimators.evenness import MODEL_ERROR, PHI
 from ..estimators.step import BASELINE, StepSums
+from ..mix.log import LogReader
+from ..mix.result import play
+from ..mix.simulate import CLOCKS, Candidates, Clock, clocks_of
 from ..result import ReplayResult
 from ..stats.intervals import group_counts
 from ..success import Success
@@ -36,13 +40,15 @@ _ALWAYS = ("advantage", "advantages", "domain", "ref_kl", *CHECKED, *OUTPUT_COLU
 
 def replay(
     trace: Trace | str | Path,
-    strategies: Sequence[Strategy | str],
+    strategies: Sequence[AnyStrategy | str],
     *,
     loss_agg_mode: str | None = None,
     resamples: int = 200,
     seed: int = 0,
     phi: float = PHI,
     reward_tol: float = REWARD_TOL,
+    candidates: Candidates | str | None = None,
+    clocks: Iterable[Clock] | str = CLOCKS,
     progress: Progress | None = None,
     on_decision: OnDecision | None = None,
 ) -> ReplayResult:
@@ -50,22 +56,27 @@ def replay(
 
     Args:
         trace: from :func:`dfsim.open_trace`, or its path.
-        strategies: built strategies or preset names; ``none`` is added in front.
+        strategies: built strategies of any kind, or names; ``none`` is added in front.
         loss_agg_mode: verl's loss aggregation; default: the run's own, else ``token-mean``.
         resamples: bootstrap resamples of groups, and of steps.
         seed: of the resampling.
         phi: response share of the noise in ``effective_batch``.
         reward_tol: rewards closer than this are one value.
+        candidates: where a sampler's draws come from, as an object or as text (``sync``,
+            ``prompts``, ``oversample=2``); default: drawn before rollout.
+        clocks: what a reward depends on in a sampler's replay: ``step``, ``exposure``, or both.
         progress: called with (steps done, steps in all).
         on_decision: called with each batch and its decisions.
 
     Returns:
-        Every estimator of every strategy with its intervals, by domain and phase, and findings.
+        Every estimator of every strategy with its intervals, by domain and phase, and findings; in
+        ``mixers`` what each sampler would have asked for and got.
 
     Raises:
         TraceError: a strategy needs a column that the trace lacks, or a file can't be read.
-        StrategyError: a name is unknown, or two strategies share one.
-        DfsimError: an unknown loss aggregation mode, or a setting out of range.
+        StrategyError: a name is unknown, two strategies share one, or a sampler can't start here.
+        DfsimError: an unknown clock, kind of candidates or loss aggregation mode, or a setting out
+            of range.
 
     Example:
         >>> result = dfsim.replay("traces/", ["maxvar"])
@@ -75,21 +86,25 @@ def replay(
     trace = as_trace(trace)
     _check_settings(resamples, seed, phi, reward_tol)
     mode = check_mode(loss_agg_mode or trace.manifest.config.get("loss_agg_mode") or "token-mean")
-    chosen = _with_baseline(strategies)
+    pool, played = Candidates.read(candidates), clocks_of(clocks)
+    chosen, samplers = _with_baseline(strategies)
     for strategy in chosen:
         trace.require(strategy.columns, strategy.name)
+    reader = LogReader(trace, samplers) if samplers else None
     domains = trace.manifest.domains
     estimators = with_phi(phi)
     steps = len(trace.manifest.steps)
     sums = RunSums(chosen, estimators, domains, steps, resamples)
     check = DataCheck(trace, _successes(chosen))
-    for done, batch in enumerate(trace.batches(columns_for(trace, chosen)), start=1):
+    for done, batch in enumerate(trace.batches(columns_for(trace, (*chosen, *samplers))), 1):
         scores = Scores(batch)
         decisions = {s.name: s.decide(batch, scores) for s in chosen}
         counts = group_counts(batch.num_groups, resamples, seed, batch.step)
         step = StepSums(batch, decisions, estimators, mode, reward_tol, len(domains))
         sums.add(step, counts)
         check.add(batch)
+        if reader is not None:
+            reader.add(batch, scores)
         if on_decision is not None:
             on_decision(batch, decisions)
         if progress is not None:
@@ -102,6 +117,7 @@ def replay(
         notes=_notes(trace, chosen, mode, sums),
         step_records=sums.step_records(),
         settings={"resamples": resamples, "seed": seed, "phi": phi, "reward_tol": reward_tol},
+        mixers={} if reader is None else play(samplers, reader.log(), pool, played, seed),
     )
 
 
@@ -146,17 +162,30 @@ def _check_settings(resamples: int, seed: int, phi: float, reward_tol: float) ->
         raise DfsimError(f"reward_tol={reward_tol} is not allowed; give a value ≥ 0")
 
 
-def _with_baseline(strategies: Iterable[Strategy | str]) -> list[Strategy]:
-    built = [build(s) if isinstance(s, str) else s for s in strategies]
-    others = [s for s in built if s.name != BASELINE]
-    names = [s.name for s in others]
-    for name in names:
-        if names.count(name) > 1:
-            raise DfsimError(f"strategy '{name}' is given twice; name it once")
-    return [build(BASELINE), *others]
+def _with_baseline(
+    strategies: Iterable[AnyStrategy | str],
+) -> tuple[list[Strategy], list[SamplingStrategy]]:
+    """What weighs, the baseline first, and what samples."""
+    weighing: list[Strategy] = []
+    sampling: list[SamplingStrategy] = []
+    names = set()
+    for given in strategies:
+        strategy = build(given) if isinstance(given, str) else given
+        if strategy.name == BASELINE:
+            continue
+        if strategy.name in names:
+            raise StrategyError(f"strategy '{strategy.name}' is given twice; name it once")
+        names.add(strategy.name)
+        if isinstance(strategy, SamplingStrategy):
+            sampling.append(strategy)
+        else:
+            weighing.append(strategy)
+    baseline = build(BASELINE)
+    assert isinstance(baseline, Strategy)
+    return [baseline, *weighing], sampling
 
 
-def columns_for(trace: Trace, strategies: Sequence[Strategy]) -> list[str]:
+def columns_for(trace: Trace, strategies: Sequence[AnyStrategy]) -> list[str]:
     """Columns to read so that strategies decide, and estimators see, what the run saw."""
     wanted = [*_ALWAYS, *(c for s in strategies for c in (*s.columns, *s.optional_columns))]
     per_token = "advantages" in trace.columns or any(

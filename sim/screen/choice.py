@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...strategies.base import Strategy
-from ...strategies.grammar import base_of
+from ...strategies.build import AnyStrategy
+from ...strategies.spec import Spec
 from ...traces.ragged import Float
 from ..stats.intervals import mean_of
 
@@ -52,7 +52,7 @@ def halves(steps: int, gap: int) -> tuple[slice, slice] | None:
     return (slice(0, half), slice(steps - half, steps)) if half >= MIN_HALF else None
 
 
-def gap_of(strategies: Sequence[Strategy]) -> int:
+def gap_of(strategies: Sequence[AnyStrategy]) -> int:
     """Steps to leave out between the halves: max(5, the longest ``window`` of any strategy)."""
     windows = [s.params.get("window") for s in strategies]
     return max([MIN_GAP, *(math.ceil(w) for w in windows if isinstance(w, (int, float)))])
@@ -76,8 +76,9 @@ def choose(
     """
     sweeps: dict[str, list[str]] = {}
     for name in series:
-        if base_of(name) != name:
-            sweeps.setdefault(base_of(name), []).append(name)
+        base = str(Spec.parse(name).unswept)
+        if base != name:
+            sweeps.setdefault(base, []).append(name)
     return [
         _choose(base, points, steps, series, sign, baseline, gap)
         for base, points in sweeps.items()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.findings import plain
 from ...traces.version import __version__
+from ..mix.screened import ScreenedSampler
 from ..result import RECORD_VERSION, ReplayResult, StrategyResult, number_of
 from ..stats.series import ALPHA, MIN_STEPS, Differences
 from .choice import Choice
@@ -128,6 +129,7 @@ class TraceScreen:
         shortlist: headings and their sentences, most useful first.
         by: the estimator that orders.
         baseline: the strategy that differences are taken to.
+        mixers: samplers, in the order of the replay.
     """
 
     replay: ReplayResult
@@ -140,6 +142,7 @@ class TraceScreen:
     shortlist: Sequence[tuple[str, Sequence[str]]]
     by: str
     baseline: str
+    mixers: Sequence[ScreenedSampler] = ()
 
     def __repr__(self) -> str:
         return f"TraceScreen of {self.replay.trace['path']}: {len(self.rows)} strategies"
@@ -148,7 +151,11 @@ class TraceScreen:
         """As JSON."""
         found = self.differences
         return {
-            **{n: v for n, v in self.replay.to_dict().items() if n not in ("dfsim", "version")},
+            **{
+                n: v
+                for n, v in self.replay.to_dict().items()
+                if n not in ("dfsim", "version", "mixers")
+            },
             "shortlist": [{"heading": h, "sentences": list(s)} for h, s in self.shortlist],
             "comparison": {
                 "steps": found.steps,
@@ -163,6 +170,7 @@ class TraceScreen:
             ],
             "cannot_run": dict(self.cannot_run),
             "strategies": {row.name: row.to_dict() for row in self.rows},
+            **({"mixers": {m.name: m.to_dict() for m in self.mixers}} if self.mixers else {}),
         }
 
 
@@ -217,6 +225,7 @@ class ScreenResult:
         for screened in self.traces:
             lines.append(f"  {screened.replay.trace['path']}")
             lines += [f"    {row.verdict}  {row.result!r}" for row in screened.rows]
+            lines += [f"    {mixer.verdict}  {mixer.sentence}" for mixer in screened.mixers]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

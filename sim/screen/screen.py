@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from ...strategies.base import Strategy
-from ...strategies.catalog import build
+from ...strategies.build import AnyStrategy, build
+from ...strategies.sample.base import SamplingStrategy
 from ...traces.errors import DfsimError, TraceError, nearest
 from ...traces.ragged import Float
 from ...traces.spelling import option
 from ...traces.store import as_trace
 from ..estimators.evenness import PHI
 from ..estimators.step import BASELINE
+from ..mix.screened import screen_sampler
+from ..mix.simulate import CLOCKS, Candidates, Clock
 from ..replay.loop import replay
 from ..result import ReplayResult
 from ..stats.ranks import spearman
@@ -55,7 +57,7 @@ DIRECTIONS = {
 
 def screen(
     traces: Trace | str | Path | Sequence[Trace | str | Path],
-    strategies: Sequence[Strategy | str],
+    strategies: Sequence[AnyStrategy | str],
     *,
     by: str = BY,
     baseline: str = BASELINE,
@@ -63,24 +65,29 @@ def screen(
     resamples: int = 200,
     seed: int = 0,
     phi: float = PHI,
+    candidates: Candidates | str | None = None,
+    clocks: Iterable[Clock] | str = CLOCKS,
     progress: Progress | None = None,
 ) -> ScreenResult:
     """Replay strategies over traces, compare them in pairs, and say which are worth a live run.
 
     Args:
         traces: one, or several (or their paths) whose orders are then compared.
-        strategies: built strategies or preset names; ``none`` is added in front. One that a trace
-            can't run is listed with its reason.
+        strategies: built strategies of any kind, or names; ``none`` is added in front. One that a
+            trace can't run is listed with its reason.
         by: the estimator that orders them and that differences and choices rest on.
         baseline: the strategy that differences are taken to.
         loss_agg_mode: verl's loss aggregation; default: each run's own.
         resamples: bootstrap resamples of groups, and of steps.
         seed: of the resampling.
         phi: response share of the noise in ``effective_batch``.
+        candidates: where a sampler's draws come from; see :func:`dfsim.replay`.
+        clocks: what a reward depends on in a sampler's replay.
         progress: called with (steps done, steps in all) over all traces.
 
     Returns:
-        A verdict and a sentence on every strategy, paired differences, and the shortlist.
+        A verdict and a sentence on every strategy, paired differences, and the shortlist; of a
+        sampler how far it steers, against the noise of its own signal.
 
     Raises:
         TraceError: a file can't be read, or a trace can run none of the strategies.
@@ -102,7 +109,8 @@ def screen(
             f"{option('by', by)} orders nothing{nearest(by, DIRECTIONS)}; it takes: {have}"
         )
     built = [build(s) if isinstance(s, str) else s for s in strategies]
-    names = [BASELINE, *(s.name for s in built if s.name != BASELINE)]
+    weighing = [s for s in built if not isinstance(s, SamplingStrategy)]
+    names = [BASELINE, *(s.name for s in weighing if s.name != BASELINE)]
     if baseline not in names:
         raise DfsimError(
             f"{option('baseline', baseline)} is not among the strategies"
@@ -120,7 +128,7 @@ def screen(
         runnable, reasons = _runnable(trace, built)
         if baseline in reasons:
             raise TraceError(f"{option('baseline', baseline)} can't run: {reasons[baseline]}")
-        agreement = Agreement([BASELINE, *(s.name for s in runnable if s.name != BASELINE)])
+        agreement = Agreement([n for n in names if n not in reasons])
         result = replay(
             trace,
             runnable,
@@ -128,6 +136,8 @@ def screen(
             resamples=resamples,
             seed=seed,
             phi=phi,
+            candidates=candidates,
+            clocks=clocks,
             progress=_shifted(progress, done, sum(lengths)),
             on_decision=agreement.add,
         )
@@ -153,10 +163,11 @@ def _shifted(progress: Progress | None, before: int, total: int) -> Progress | N
 
 
 def _runnable(
-    trace: Trace, strategies: Sequence[Strategy]
-) -> tuple[list[Strategy], dict[str, str]]:
+    trace: Trace, strategies: Sequence[AnyStrategy]
+) -> tuple[list[AnyStrategy], dict[str, str]]:
     """Strategies that the trace can run, and why it can't run the others."""
-    runnable, reasons = [], {}
+    runnable: list[AnyStrategy] = []
+    reasons = {}
     for strategy in strategies:
         try:
             trace.require(strategy.columns, strategy.name)
@@ -170,7 +181,7 @@ def _runnable(
 
 def _screened(
     result: ReplayResult,
-    strategies: Sequence[Strategy],
+    strategies: Sequence[AnyStrategy],
     reasons: dict[str, str],
     foreign: bool,
     agreement: Agreement,
@@ -221,6 +232,10 @@ def _screened(
         choices=choices,
         cannot_run=reasons,
         foreign=foreign,
+        mixers=[
+            screen_sampler(one, result.settings["resamples"], result.settings["seed"])
+            for one in result.mixers.values()
+        ],
         shortlist=sentences(judged, differences, choices, by, baseline),
         by=by,
         baseline=baseline,

@@ -17,7 +17,7 @@ from made import solved_trace
 from said import QUICK, printed, refused, run
 
 import dfsim
-from dfsim.strategies.catalog import PRESETS
+from dfsim.strategies.catalog import PRESETS, WEIGHING
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_all_leaves_out_what_the_trace_cannot_run_and_says_so(bare):
     text = printed("replay", bare, "-s", "all", *QUICK)
     assert "ar was left out: ar needs column 'old_log_probs'" in " ".join(text.split())
     record = json.loads(printed("replay", bare, "-s", "all", "--json", *QUICK))
-    kept = [n for n in PRESETS if n.split("@")[0] not in ("ar", "gfpo")]
+    kept = [n for n in WEIGHING if n.split("@")[0] not in ("ar", "gfpo")]
     assert list(record["strategies"]) == kept
     assert any(note.startswith("ar was left out") for note in record["notes"])
 
@@ -304,7 +304,7 @@ def test_a_process_prints_json_only_and_keeps_stderr_silent(small, tmp_path):
     out = tmp_path / "out"
     done = process("replay", small, "-s", "all", "--json", "--out", out, *QUICK)
     assert (done.returncode, done.stderr) == (0, "")
-    assert list(json.loads(done.stdout)["strategies"]) == list(PRESETS)
+    assert list(json.loads(done.stdout)["strategies"]) == list(WEIGHING)
 
 
 def test_a_process_fails_with_two_and_one_line(small):

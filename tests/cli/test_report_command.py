@@ -20,7 +20,6 @@ from said import printed, refused
 import dfsim
 from dfsim.reports.files import replay_record, write_replay
 from dfsim.reports.pages import PAGES
-from dfsim.sim.mix.replay import replay_mixers
 from dfsim.sim.mix.summary import MixReport
 from dfsim.sim.provenance import command_line, provenance
 from dfsim.sim.result import ReplayResult, dump_json
@@ -172,7 +171,9 @@ def test_records_are_read_as_they_were_written(trace, tmp_path):
     for one in (trace, bare):
         record = json.loads(dump_json(dfsim.replay(one, ["maxvar"], resamples=2).to_dict()))
         assert ReplayResult.from_dict(record).to_dict() == record
-    for mixer in replay_mixers(trace, ["tscl", "dump_ucb+maxvar"], clocks=("exposure",)):
+    names = ["tscl", "dump_ucb+maxvar"]
+    result = dfsim.replay(trace, names, resamples=2, clocks=("exposure",))
+    for mixer in result.mixers.values():
         record = json.loads(dump_json(mixer.to_dict()))
         assert MixReport.from_dict(mixer.name, record).to_dict() == record
 

@@ -33,7 +33,7 @@ from dfsim.cli.app import app
 from dfsim.reports.screen_tables import LABELS
 from dfsim.sim.compare.result import Comparison, MethodResult
 from dfsim.sim.estimators import CATALOG
-from dfsim.sim.mix.replay import PER_STEP
+from dfsim.sim.mix.result import PER_STEP
 from dfsim.sim.mix.summary import MixReport, MixSummary
 
 
@@ -42,7 +42,11 @@ def command_line() -> dict[str, dict[str, Any]]:
     """Command → option name → parameter."""
     root: Any = typer.main.get_command(app)
     return {
-        name: {flag: p for p in command.params for flag in (*p.opts, *p.secondary_opts)}
+        name: {
+            flag: parameter
+            for parameter in command.get_params(typer.Context(command))
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        }
         for name, command in root.commands.items()
     }
 
@@ -68,7 +72,7 @@ def literals(module: str, call: str) -> set[str]:
 
 # Names
 
-ABOUT_DECISIONS = ("sim/replay/diagnosis.py", "sim/mix/replay.py")
+ABOUT_DECISIONS = ("sim/replay/diagnosis.py", "sim/mix/result.py")
 """Modules whose findings are about what a strategy or mixer does."""
 
 

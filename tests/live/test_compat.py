@@ -19,7 +19,7 @@ from dfsim.live.verl.compat import (
 )
 from dfsim.live.verl.run_config import recorded_settings, run_config
 from dfsim.live.verl.settings import read_settings
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.errors import DfsimError
 
 
@@ -46,8 +46,8 @@ def config(verl_default):
 
 @pytest.mark.live
 def test_the_promise_of_three_words_holds_for_verls_default(config):
-    check_run(config, (build("ar"), build("maxvar")), True)
-    check_run(config, (), False)
+    check_run(config, build("ar"))
+    check_run(config, None)
     asked = composed(
         "trainer.v1.trainer_mode=dfsim_sync",
         *("+dfsim.capture.dir=x", "+dfsim.strategy=maxvar", "+dfsim.params.keep_frac=0.5"),
@@ -59,29 +59,29 @@ def test_the_promise_of_three_words_holds_for_verls_default(config):
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("path", "value", "strategy", "deliver", "words"),
+    ("path", "value", "strategy", "words"),
     [
-        ("algorithm.adv_estimator", "gae", "none", False, ["adv_estimator=gae", "use one of"]),
-        ("algorithm.adv_estimator", "rlo", "none", True, ["did you mean 'rloo'"]),
-        ("actor_rollout_ref.hybrid_engine", False, "none", False, ["hybrid_engine=true"]),
-        ("trainer.v1.sync.parameter_sync_step", 2, "none", False, ["=2", "set it to 1"]),
+        ("algorithm.adv_estimator", "gae", None, ["adv_estimator=gae", "use one of"]),
+        ("algorithm.adv_estimator", "rlo", "none", ["did you mean 'rloo'"]),
+        ("actor_rollout_ref.hybrid_engine", False, None, ["hybrid_engine=true"]),
+        ("trainer.v1.sync.parameter_sync_step", 2, None, ["=2", "set it to 1"]),
         (
-            *("actor_rollout_ref.actor.policy_loss.loss_mode", "bypass_mode", "none", True),
+            *("actor_rollout_ref.actor.policy_loss.loss_mode", "bypass_mode", "none"),
             ["ignores rollout_is_weights", "loss_mode=vanilla"],
         ),
         (
-            *("actor_rollout_ref.actor.policy_loss.loss_mode", "geo_mean", "ar", True),
+            *("actor_rollout_ref.actor.policy_loss.loss_mode", "geo_mean", "ar"),
             ["geo_mean", "ar weighs tokens"],
         ),
     ],
 )
-def test_a_run_that_could_not_work_is_refused(config, path, value, strategy, deliver, words):
+def test_a_run_that_could_not_work_is_refused(config, path, value, strategy, words):
     *parents, name = path.split(".")
     place = config
     for parent in parents:
         place = place[parent]
     place[name] = value
-    text = refusal(check_run, config, (build(strategy),), deliver)
+    text = refusal(check_run, config, build(strategy) if strategy else None)
     for word in words:
         assert word in text
 
@@ -90,9 +90,10 @@ def test_a_run_that_could_not_work_is_refused(config, path, value, strategy, del
 def test_what_matters_only_for_delivery_is_left_alone_without(config):
     loss = config["actor_rollout_ref"]["actor"]["policy_loss"]
     loss["loss_mode"] = "bypass_mode"
-    check_run(config, (build("maxvar"),), False)
+    check_run(config, None)
     loss["loss_mode"] = "geo_mean"
-    check_run(config, (build("maxvar"), build("ar")), True)  # ar is a shadow
+    check_run(config, build("maxvar"))
+    check_run(config, build("dump_ucb+maxvar"))
     assert policy_loss_mode(config) == "geo_mean"
     loss["loss_mode"] = None
     assert policy_loss_mode(config) == "vanilla"

@@ -27,7 +27,7 @@ from dfsim.live.core import capture as capture_module  # noqa: E402
 from dfsim.live.core.capture import Capture, CapturedStep, to_frame  # noqa: E402
 from dfsim.live.core.log import LIVE_LOG, read_records  # noqa: E402
 from dfsim.live.core.settings import CaptureSettings  # noqa: E402
-from dfsim.strategies.catalog import build  # noqa: E402
+from dfsim.strategies.build import build  # noqa: E402
 
 TESTS = ROOT / "tests" / "support"
 
@@ -218,7 +218,7 @@ def test_a_record_that_did_not_fit_costs_no_other(tmp_path):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_nan_in_a_record_neither_stops_the_writer_nor_hangs_the_run(tmp_path, monkeypatch):
     # One NaN reward makes the sum of weight·|advantage| NaN.
-    monkeypatch.setattr(capture_module, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(capture_module, "_WAIT_SECONDS", 5.0)
     capture = opened(tmp_path / "a", [], queue_steps=1)
     capture.put(step_of(1, expected={"signal": math.nan}))
     for step in (2, 3, 4):
@@ -229,7 +229,7 @@ def test_a_nan_in_a_record_neither_stops_the_writer_nor_hangs_the_run(tmp_path, 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_step_that_cannot_be_written_is_counted_whatever_is_wrong_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(capture_module, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(capture_module, "_WAIT_SECONDS", 5.0)
     said = []
     capture = opened(tmp_path / "a", said, queue_steps=1)
     good = step_of(1)

@@ -11,7 +11,7 @@ import pytest
 from dfsim.live.core.delivery import apply
 from dfsim.live.core.log import read_records
 from dfsim.live.verl.settings import read_settings
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.store import open_trace
 
 pytestmark = pytest.mark.live

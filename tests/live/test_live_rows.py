@@ -16,7 +16,8 @@ from live_made import UIDS, assert_same_bits, random_rows, random_sessions, rows
 
 from dfsim.live.core.delivery import apply
 from dfsim.live.core.rows import OutputRows, Responses, mini_batches, prompt_digest
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.errors import TraceError
 from dfsim.traces.manifest import Manifest
@@ -230,7 +231,7 @@ def test_a_captured_batch_is_the_live_one_and_every_preset_decides_the_same(
     live = responses.batch(mini_batch_rows=24)
     (read,) = open_trace(folder).batches(responses.columns)
     assert_same_bits(read, live)
-    for name in PRESETS:
+    for name in WEIGHING:
         strategy = build(name)
         needed = {*strategy.columns, *strategy.optional_columns, *ALWAYS}
         (light,) = open_trace(folder).batches(needed)

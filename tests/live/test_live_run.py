@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from dfsim.strategies.catalog import PRESETS
+from dfsim.strategies.catalog import WEIGHING
 
 pytestmark = pytest.mark.live
 
@@ -31,11 +31,11 @@ def test_shadows_are_logged_and_recomputed_bit_for_bit(rehearsed):
     run = rehearsed("shadow")
     found = run.verified()
     assert found.passed
-    assert {g.name for g in found.gates} == {f"decisions of {n}" for n in PRESETS if n != "none"}
+    assert {g.name for g in found.gates} == {f"decisions of {n}" for n in WEIGHING if n != "none"}
     assert all(g.message.startswith("3 of 3 steps") for g in found.gates)
     for step in run.result.steps:
         logged = {k.split("/")[1] for k in step if k.startswith("dfsim/") and k.count("/") == 2}
-        assert set(PRESETS) <= logged
+        assert set(WEIGHING) <= logged
         assert step["dfsim/none/weight_mean"] == 1.0
         assert "dfsim/delivered" not in step
 

@@ -17,7 +17,8 @@ from dfsim.live.verl.overrides import dfsim_overrides, quoted
 from dfsim.live.verl.promote import write_promotion_folder
 from dfsim.live.verl.settings import read_settings
 from dfsim.sim.replay.loop import replay
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.errors import DfsimError
 
 SOME = settings(max_examples=100, deadline=None, derandomize=True)
@@ -94,10 +95,10 @@ def test_a_list_of_values_shadows_each():
 
 def test_all_shadows_the_catalog_but_the_baseline_and_the_delivered_one():
     found = read_settings({"strategy": "maxvar", "shadow": "all"})
-    wanted = [n for n in PRESETS if n not in ("none", "maxvar")]
+    wanted = [n for n in WEIGHING if n not in ("none", "maxvar")]
     assert [s.name for s in found.shadows] == wanted
     assert [s.name for s in read_settings({"shadow": ["all"]}).shadows] == [
-        n for n in PRESETS if n != "none"
+        n for n in WEIGHING if n != "none"
     ]
 
 
@@ -155,8 +156,8 @@ def test_capture_defaults_and_values(tmp_path):
         ({"strategy": "maxvar", "params": {"topk": {"fraction": 1}}}, ["'topk' is not among"]),
         ({"strategy": "maxvar", "params": 5}, ["dfsim.params"]),
         ({"strategy": "nosuch.py:Mine"}, ["nosuch.py does not exist"]),
-        ({"params": {"keep_frac": 1}}, ["keep_frac", "+dfsim.params.STRATEGY.keep_frac"]),
-        ({"params": {"maxvar": {"keep_frac": 1}}}, ["'maxvar' is not among"]),
+        ({"params": {"keep_frac": 1}}, ["keep_frac", "+dfsim.strategy"]),
+        ({"params": {"maxvar": {"keep_frac": 1}}}, ["maxvar.keep_frac", "+dfsim.shadow"]),
         ({"shadow": ["maxvar", "topk"], "params": {"fraction": 1}}, ["STRATEGY.fraction"]),
         ({"shadow": ["maxvr"]}, ["did you mean 'maxvar'"]),
         ({"shadow": 5}, ["dfsim.shadow"]),
@@ -215,7 +216,7 @@ def test_nothing_may_contradict_a_promotion(promotion, beside):
     assert "drop" in text
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", WEIGHING)
 def test_a_record_rebuilds_the_strategy(name):
     strategy = build(name, tie_seed=4)
     record = json.loads(json.dumps(strategy_record(strategy)))

@@ -17,7 +17,8 @@ from dfsim.live.core import promotion as promotion_module
 from dfsim.live.core.promotion import deciding_code, read_promotion, sealed
 from dfsim.live.verl.settings import read_settings
 from dfsim.strategies import own
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
+from dfsim.strategies.spec import Spec
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.importers import IMPORTERS
 
@@ -80,7 +81,7 @@ def test_the_bundled_trace_is_promoted_with_the_forecast_of_its_replay(bundled, 
     assert found.build() == strategy
     assert (found.rescale, found.on_empty, found.tie_seed) == ("kept", "keep_all", 4)
     assert found.trace["fingerprint"] == bundled.manifest.fingerprint
-    assert found.own_file is None
+    assert found.own_files == {}
     result = dfsim.replay(bundled, [strategy], resamples=50, seed=9)
     for wanted, name in ((found.forecast, "maxvar"), (found.baseline, "none")):
         estimates = result.strategies[name].estimates
@@ -193,7 +194,7 @@ def test_a_changed_or_missing_own_file_is_refused(small, mine, tmp_path):
 
 
 def test_an_installed_strategy_is_promoted_by_its_name(small, mine, tmp_path, monkeypatch):
-    entry = SimpleNamespace(load=lambda: own.load_own(f"{mine}:Mine"))
+    entry = SimpleNamespace(load=lambda: own.load_class(Spec.parse(f"{mine}:Mine")))
     monkeypatch.setattr(own, "_entry_points", lambda: frozenset({"installed"}))
     monkeypatch.setattr(own, "entry_points", lambda **_: (entry,))
     out = tmp_path / "p"

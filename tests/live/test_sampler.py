@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfsim.live.core.sampler import MixBatchSampler
-from dfsim.strategies.mix.base import DomainStep
-from dfsim.strategies.mix.presets import build_mix
+from dfsim.live.core.sampler import DomainRows, TrainingSet
+from dfsim.strategies.build import build
+from dfsim.strategies.sample.base import UnitStep
 from dfsim.traces.errors import DfsimError
 
 DOMAINS = ["a"] * 30 + ["b"] * 7 + ["c"] * 3
@@ -22,7 +22,8 @@ def sampler_of(shares=(0.6, 0.3, 0.1), domain_of=DOMAINS, size=10, seed=5, prese
     params = {}
     if preset == "static":
         params = {"proportions": dict(zip(names, shares, strict=True))}
-    return MixBatchSampler(build_mix(preset, params).start(names), domain_of, size, seed)
+    training_set = TrainingSet.of(domain_of, len(domain_of))
+    return DomainRows(build(preset, params), training_set, size, seed)
 
 
 def domains_of(batch, domain_of=DOMAINS):
@@ -65,7 +66,7 @@ def test_a_saved_state_goes_on_identically(seed, cut, preset):
         for step in range(steps):
             batches.append(next(sampler))
             reward = rng.random(3)
-            sampler.mixer.observe(DomainStep(step, reward, reward, np.array([4, 4, 2])))
+            sampler.sampler.observe(UnitStep(step, reward, reward, np.array([4, 4, 2])))
         return batches
 
     straight = played(sampler_of(seed=seed, preset=preset), np.random.default_rng(seed), 50)
@@ -79,7 +80,7 @@ def test_a_saved_state_goes_on_identically(seed, cut, preset):
     for step in range(cut, 50):
         rest.append(next(second))
         reward = rng.random(3)
-        second.mixer.observe(DomainStep(step, reward, reward, np.array([4, 4, 2])))
+        second.sampler.observe(UnitStep(step, reward, reward, np.array([4, 4, 2])))
     assert rest == straight[cut:]
 
 
@@ -90,6 +91,6 @@ def test_seeds_differ_and_order_does_not_betray_domains():
 
 
 def test_a_domain_without_a_row_is_refused():
-    mixer = build_mix("static", {}).start(["a", "d"])
+    domain_R = np.zeros(3, dtype=np.int64)
     with pytest.raises(DfsimError, match="the training set has no row of domain 'd'"):
-        MixBatchSampler(mixer, DOMAINS, 10, 0)
+        DomainRows(build("static"), TrainingSet(("a", "d"), domain_R), 10, 0)

@@ -18,7 +18,7 @@ from dfsim.live.core.rows import Responses  # noqa: E402
 from dfsim.live.core.session import Session  # noqa: E402
 from dfsim.live.core.verify import verify  # noqa: E402
 from dfsim.live.verl.settings import read_settings  # noqa: E402
-from dfsim.strategies.catalog import build  # noqa: E402
+from dfsim.strategies.build import build  # noqa: E402
 from dfsim.traces.store import open_trace  # noqa: E402
 
 
@@ -30,7 +30,7 @@ class Trainer(Backend):
         self.asked: list[tuple] = []
         self.fields: dict = {}
 
-    def read(self, batch, *, domain, text):
+    def read(self, batch, *, domain, numbered, text):
         self.step += 1
         self.asked.append((batch, domain, text))
         rows = random_rows(np.random.default_rng([3, self.step]), step=self.step)
@@ -116,8 +116,8 @@ def test_a_run_without_a_strategy_gets_its_batch_back():
 
 def test_replaced_advantages_are_written_with_their_returns():
     class WithReturns(Trainer):
-        def read(self, batch, *, domain, text):
-            rows = super().read(batch, domain=domain, text=text)
+        def read(self, batch, *, domain, numbered, text):
+            rows = super().read(batch, domain=domain, numbered=numbered, text=text)
             object.__setattr__(rows, "returns_F", np.full(len(rows.mask_F), 9.0, np.float32))
             return rows
 
@@ -134,7 +134,7 @@ def test_replaced_advantages_are_written_with_their_returns():
 @pytest.mark.parametrize("applies", [False, True])
 def test_only_a_run_that_applies_nothing_survives_a_failing_read(applies):
     class Broken(Trainer):
-        def read(self, batch, *, domain, text):
+        def read(self, batch, *, domain, numbered, text):
             raise OSError("the queue is gone")
 
     said = []

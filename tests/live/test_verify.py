@@ -14,7 +14,8 @@ from said import refused, run
 from dfsim.live.core.log import LIVE_LOG
 from dfsim.live.core.promotion import read_promotion, sealed
 from dfsim.live.core.verify import Verification
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.manifest import write_manifest
 from dfsim.traces.store import TraceWriter, open_trace
@@ -59,7 +60,7 @@ def flip(name, row, bit=0, token=None):
 # A run that did what it said
 
 
-RUNS = [(n, t) for n in PRESETS for t in (True, False) if t or not n.startswith("ar")]
+RUNS = [(n, t) for n in WEIGHING for t in (True, False) if t or not n.startswith("ar")]
 
 
 @pytest.mark.parametrize(("name", "tokens"), RUNS)  # ar reads token lists
@@ -75,10 +76,10 @@ def test_an_honest_run_of_every_preset_is_verified(tmp_path, name, tokens):
 
 
 def test_a_run_that_shadowed_the_catalog_is_verified(tmp_path):
-    shadows = tuple(build(name) for name in PRESETS)
+    shadows = tuple(build(name) for name in WEIGHING)
     found = checked(live_trace(tmp_path / "live", None, shadows))
     assert found.passed
-    assert set(gates(found)) == {f"decisions of {name}" for name in PRESETS}
+    assert set(gates(found)) == {f"decisions of {name}" for name in WEIGHING}
     assert all(g.passed is True for g in found.gates)
 
 

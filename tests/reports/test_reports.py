@@ -27,7 +27,7 @@ from dfsim.reports.files import (
 from dfsim.reports.tables import console, print_census, print_replay
 from dfsim.sim.inspect.census import census
 from dfsim.sim.result import dump_json
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.synthetic import exact_step
 
@@ -121,10 +121,10 @@ def test_every_strategy_has_a_line_of_its_own(bundled):
 
 
 def _sweep(count):
-    from dfsim.strategies.grammar import strategies_of
+    from dfsim.strategies.grammar import strategies_from
 
     values = ", ".join(str((i + 1) / count) for i in range(count))
-    return strategies_of(["topk"], [f"fraction=[{values}]"])
+    return strategies_from(["topk"], [f"fraction=[{values}]"])
 
 
 def test_a_result_without_any_number_can_be_written(tmp_path):
@@ -135,7 +135,7 @@ def test_a_result_without_any_number_can_be_written(tmp_path):
 
 
 def test_infinite_parameters_are_null_in_json(bundled):
-    from dfsim.strategies.catalog import build_own
+    from dfsim.strategies.build import build_own
 
     class Capped:
         cap: float = math.inf

@@ -13,7 +13,7 @@ import pytest
 from made import solved_trace, trace_of
 
 from dfsim.sim.inspect.census import cannot_run, census
-from dfsim.strategies.catalog import PRESETS
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.synthetic import exact_step
 
 
@@ -240,7 +240,7 @@ def test_what_a_trace_cannot_run_says_why(tmp_path, bundled):
     assert "num_tokens" in reasons["gfpo"]
     assert "old_log_probs" in reasons["ar"]
     assert cannot_run(bundled) == {}
-    assert set(reasons) < set(PRESETS)
+    assert set(reasons) < set(WEIGHING)
 
 
 def test_progress_is_told_every_step(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dfsim.sim.screen.choice import choose, gap_of, halves
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 
 # Halves
 

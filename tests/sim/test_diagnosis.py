@@ -12,7 +12,7 @@ from made import solved_trace, trace_of
 
 import dfsim
 from dfsim.strategies.base import Decision
-from dfsim.strategies.catalog import build, build_own
+from dfsim.strategies.build import build, build_own
 from dfsim.traces.synthetic import exact_step
 
 HALF_SOLVED = [4] * 8  # eight groups of eight, half of each solved: every |A| is the same

@@ -17,7 +17,7 @@ import pytest
 
 from dfsim.sim.estimators import estimate_step
 from dfsim.sim.estimators.evenness import ERROR_LANGUAGE, ERROR_SMALL, PHI
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.assemble import from_columns
 
 torch = pytest.importorskip("torch", reason="true gradients need the torch of the extra dev")

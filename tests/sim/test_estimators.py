@@ -14,7 +14,8 @@ from dfsim.sim.estimators.aggregation import LOSS_AGG_MODES
 from dfsim.sim.estimators.step import StepSums
 from dfsim.sim.replay.loop import replay
 from dfsim.strategies.base import Decision
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.manifest import Manifest
 from dfsim.traces.store import Trace, TraceWriter
@@ -63,7 +64,7 @@ def test_random_batches(mode, outputs):
             "loss_scale_factor": 512.0 if trial % 3 else None,
         }
         batch = from_columns(columns, **options)
-        decisions = {name: build(name).decide(batch) for name in PRESETS}
+        decisions = {name: build(name).decide(batch) for name in WEIGHING}
         got = estimate_step(batch, decisions, mode)
         for name, decision in decisions.items():
             expected = slow.estimates(

@@ -10,17 +10,27 @@ import pytest
 from mixing_made import scheduled
 
 from dfsim.sim.mix.exposure import exposure_curve
-from dfsim.sim.mix.log import GroupTable, MixLog
-from dfsim.sim.mix.replay import findings, summarise
+from dfsim.sim.mix.log import GroupTable, MixLog, Units
+from dfsim.sim.mix.result import findings, summarise
 from dfsim.sim.mix.simulate import Candidates, MixRun
-from dfsim.strategies.mix.presets import build_mix
+from dfsim.strategies.build import build
 
 ABC = ("a", "b", "c")
 
 
 def log_of(shares, steps=40):
     counts = np.tile(np.rint(100 * np.array(shares)).astype(int), (steps, 1))
-    return MixLog(tuple("abcdefghij"[: len(shares)]), {}, {}, counts)
+    return logged(tuple("abcdefghij"[: len(shares)]), counts)
+
+
+def logged(domains, counts, **tables):
+    """A log of so many groups a step and domain."""
+    size = counts.sum(axis=1)
+    domain_M = np.concatenate([np.repeat(np.arange(len(domains)), row) for row in counts])
+    units = Units(domains, domain_M, np.arange(len(domains)))
+    step_S = np.arange(1, len(counts) + 1)
+    step_M = np.repeat(np.arange(len(counts)), size)
+    return MixLog(domains, step_S, step_M, domain_M, {"domain": units}, {}, tables, counts)
 
 
 def run_of(target, realised=None, mix=None, clock="step", candidates=None, **rest):
@@ -28,9 +38,10 @@ def run_of(target, realised=None, mix=None, clock="step", candidates=None, **res
     realised = np.rint(target * 20) if realised is None else np.array(realised, dtype=float)
     nothing = np.zeros_like(target)
     values = {
-        "mix": mix or build_mix("reward_gap", {}),
+        "mix": mix or build("reward_gap", {}),
         "clock": clock,
         "candidates": candidates or Candidates("prompts"),
+        "steering_S": 0.5 * np.abs(target - 1 / target.shape[1]).sum(axis=1),
         "target_SD": target,
         "signal_SD": nothing,
         "candidates_SD": realised,
@@ -67,7 +78,7 @@ def test_a_summary_is_the_slow_one(seed):
     target[end:] = realised[end:] = np.nan
     replaced, surplus = rng.integers(0, 3, (steps, 3)) * 1.0, rng.integers(0, 9, steps) * 1.0
     replaced[end:], surplus[end:] = np.nan, np.nan
-    mix = build_mix("reward_gap", {"floor": floor, "warmup_steps": warmup})
+    mix = build("reward_gap", {"floor": floor, "warmup_steps": warmup})
     run = run_of(target, realised, mix, replaced_SD=replaced, surplus_S=surplus)
     got = summarise(run, ABC)
 
@@ -82,6 +93,8 @@ def test_a_summary_is_the_slow_one(seed):
                 pairs += 1
                 hits += target[t][d] < floor + 1e-9
     assert math.isclose(got.total_variation, math.fsum(off) / len(off))
+    steering = [sum(abs(target[t][d] - 1 / 3) for d in range(3)) / 2 for t in range(end)]
+    assert math.isclose(got.steering, math.fsum(steering) / end)
     assert math.isclose(got.volatility, math.fsum(moves) / len(moves))
     assert math.isclose(got.floor_hits, hits / pairs)
     starved = [sum(realised[t][d] == 0 for t in range(end)) for d in range(3)]
@@ -95,7 +108,7 @@ def test_a_summary_is_the_slow_one(seed):
 
 
 def test_floor_hits_are_nothing_without_a_floor():
-    run = run_of([[0.0, 0.5, 0.5]] * 5, mix=build_mix("dump_ucb@paper", {}))
+    run = run_of([[0.0, 0.5, 0.5]] * 5, mix=build("dump_ucb@paper", {}))
     assert math.isnan(summarise(run, ABC).floor_hits)
 
 
@@ -128,7 +141,7 @@ def test_oscillates():
 
 def test_oscillation_shows_at_any_update_interval():
     """Between two updates the target rests; its swings are those between updates."""
-    mix = build_mix("reward_gap", {"update_every_steps": 2})
+    mix = build("reward_gap", {"update_every_steps": 2})
     log = log_of([0.3, 0.3, 0.4], 80)
     assert "oscillates" in found(run_of(np.repeat(swinging(0.2), 2, axis=0), mix=mix), log)
 
@@ -165,7 +178,7 @@ def test_barely_steers():
 
 
 def test_fixed_proportions_have_no_temperature_to_blame():
-    run = run_of([[1 / 3] * 3] * 40, mix=build_mix("static", {}))
+    run = run_of([[1 / 3] * 3] * 40, mix=build("static", {}))
     assert "barely_steers" not in found(run, log_of([0.33, 0.33, 0.34]))
 
 
@@ -199,10 +212,9 @@ def test_a_schedule_without_floor_is_judged_too():
 def table_of(rewards, rewarded=8):
     count = len(rewards)
     rewarded = np.broadcast_to(rewarded, count)
-    ones = np.ones(count, dtype=np.int64)
-    zero = np.zeros(count, dtype=np.int64)
     reward = np.array(rewards) * rewarded
-    return GroupTable(ones, zero, zero, reward, reward, rewarded, ones > 0)
+    table = GroupTable(reward, reward, rewarded, np.ones(count, dtype=bool))
+    return logged(("a", "b"), np.array([[count, 0]]), **{"": table})
 
 
 def learned(rng, count, rising=True):

@@ -13,10 +13,10 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from made import trace_of
+from mixing_made import read_log
 
-from dfsim.sim.mix.log import read_log
 from dfsim.sim.mix.simulate import Candidates, simulate
-from dfsim.strategies.mix.presets import build_mix
+from dfsim.strategies.build import build
 from dfsim.traces.synthetic import exact_step
 from reference import mixers_slow as slow
 
@@ -107,7 +107,7 @@ def uniform_log(folder, world, seed):
 @pytest.fixture(scope="module")
 def predicted(tmp_path_factory):
     """world → mixer → clock → targets, seeds × steps × domains."""
-    mixes = [build_mix(name, params) for name, params in MIXERS]
+    mixes = [build(name, params) for name, params in MIXERS]
     found = {}
     for world in ("exposure", "step"):
         parts = {name: {"exposure": [], "step": []} for name in IDS}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from made import trace_of
-from mixing_made import scheduled, uneven_trace
+from mixing_made import read_log, sampler, scheduled, uneven_trace
+from observed import step_of
 
-from dfsim.sim.mix.log import read_log
-from dfsim.sim.mix.replay import replay_mixers
 from dfsim.sim.mix.simulate import Candidates, asked, simulate
-from dfsim.sim.replay.loop import columns_for
-from dfsim.strategies.catalog import build
-from dfsim.strategies.mix.base import domain_step
-from dfsim.strategies.mix.presets import build_mix
+from dfsim.sim.replay.loop import columns_for, replay
+from dfsim.strategies.build import build
 from dfsim.traces.synthetic import exact_step
 from reference import mixers_slow as slow
 
@@ -67,6 +65,11 @@ def played_by_hand(trace, preset, clock, select=None):
     return np.array(targets), np.array(draws)
 
 
+def replayed(trace, mix, **options):
+    """What one sampler's replay gives."""
+    return replay(trace, [mix], resamples=2, **options).mixers[mix.name]
+
+
 # asked
 
 
@@ -74,7 +77,7 @@ def played_by_hand(trace, preset, clock, select=None):
 @pytest.mark.parametrize("selector", [None, "maxvar", "topk"])
 def test_asked_is_the_loop_of_observe_and_propose(name, selector, bundled):
     then = None if selector is None else build(selector, {})
-    mix = build_mix(name, {"window_steps": 4, "update_every_steps": 2}, then)
+    mix = sampler(name, {"window_steps": 4, "update_every_steps": 2}, then)
     run = asked(mix, read_log(bundled, [mix]))
     domains = bundled.manifest.domains
     batches = list(bundled.batches(columns_for(bundled, [then] if then else [])))
@@ -84,7 +87,7 @@ def test_asked_is_the_loop_of_observe_and_propose(name, selector, bundled):
     for index, batch in enumerate(batches):
         np.testing.assert_array_equal(run.target_SD[index], mixer.propose())
         assert run.realised_SD[index].tolist() == [counts[index].count(d) for d in domains]
-        mixer.observe(domain_step(batch, domains, then.decide(batch) if then else None))
+        mixer.observe(step_of(batch, mixer, then.decide(batch) if then else None))
     assert run.clock is None
     assert run.target_SD.std(axis=0).max() > 0.001  # it does move
 
@@ -98,7 +101,7 @@ def test_asked_is_the_loop_of_observe_and_propose(name, selector, bundled):
 def test_a_closed_loop_is_the_slow_one(name, clock, selector, tmp_path):
     trace = uneven_trace(tmp_path / "t", seed=4, every_domain=True)
     then = None if selector is None else build(selector, {"keep_frac": 0.5})
-    mix = build_mix(name, {}, then)
+    mix = sampler(name, {}, then)
     run = simulate(mix, read_log(trace, [mix]), Candidates("prompts"), clock)
     targets, draws = played_by_hand(trace, name, clock, then)
     count = len(targets)
@@ -187,9 +190,7 @@ def test_the_step_clock_knows_what_was_logged_while_nothing_was_drawn(tmp_path):
 
 @pytest.mark.parametrize("clock", ["step", "exposure"])
 def test_sync_realises_the_logged_counts(clock, bundled):
-    (result,) = replay_mixers(
-        bundled, [build_mix("dump_ucb@paper", {})], Candidates("sync"), [clock]
-    )
+    result = replayed(bundled, build("dump_ucb@paper"), candidates="sync", clocks=[clock])
     expected = [
         [np.sum(np.array(b.domains)[b.domain_G] == d) for d in bundled.manifest.domains]
         for b in bundled.batches(["domain"])
@@ -202,7 +203,7 @@ def test_sync_realises_the_logged_counts(clock, bundled):
 @pytest.mark.parametrize("name", ["reward_gap", "dump_ucb@paper", "tscl"])
 def test_prompts_follow_the_cumulative_target(name, bundled):
     """What quotas carry is target less draws: above −1 each, summing to 0, so below D − 1."""
-    (result,) = replay_mixers(bundled, [build_mix(name, {})], Candidates("prompts"), ["step"])
+    result = replayed(bundled, build(name), clocks=["step"])
     run = result.runs["step"]
     size = run.realised_SD.sum(axis=1, keepdims=True)
     behind = (run.target_SD * size - run.realised_SD).cumsum(axis=0)
@@ -214,7 +215,7 @@ def test_prompts_follow_the_cumulative_target(name, bundled):
 @pytest.mark.parametrize("batches", [1.0, 1.5, 2.0, 5.0])
 @pytest.mark.parametrize("name", ["dump_ucb@paper", "reward_gap"])
 def test_oversampling_draws_from_the_pool(name, batches, bundled):
-    mix = build_mix(name, {})
+    mix = build(name, {})
     log = read_log(bundled, [mix])
     run = simulate(mix, log, Candidates("oversample", batches), "step")
     pool = [[math.floor(batches * c + 1e-9) for c in step] for step in log.counts_SD.tolist()]
@@ -228,7 +229,7 @@ def test_oversampling_draws_from_the_pool(name, batches, bundled):
 
 
 def test_a_pool_of_many_batches_gives_what_prompts_give(bundled):
-    mix = build_mix("reward_gap", {})
+    mix = build("reward_gap", {})
     log = read_log(bundled, [mix])
     wide = simulate(mix, log, Candidates("oversample", 50.0), "step")
     free = simulate(mix, log, Candidates("prompts"), "step")
@@ -248,22 +249,22 @@ def test_a_pool_is_not_short_by_rounding(tmp_path):
 
 def test_a_pipeline_observes_kept_responses_only(bundled):
     maxvar = build("maxvar", {"keep_frac": 0.25})
-    mix = build_mix("dump_ucb", {}, maxvar)
+    mix = sampler("dump_ucb", {}, maxvar)
     log = read_log(bundled, [mix])
     batches = bundled.batches(["step", "domain", "reward"])
     for batch, seen in zip(batches, log.steps[mix.name], strict=True):
         assert (np.bincount(batch.group_N) == 8).all()
         expected = [2 * np.sum(batch.domain_G == d) for d in range(len(log.domains))]
-        assert seen.responses_D.tolist() == expected  # a quarter of eight
+        assert seen.responses_U.tolist() == expected  # a quarter of eight
 
 
 def test_a_sweep_of_the_selector_gives_each_its_own_observations(bundled):
     mixes = []
     for value in (0.25, 0.75):
-        mix = build_mix("dump_ucb", {}, build("maxvar", {"keep_frac": value}))
-        mixes.append(type(mix)(f"m{value}", mix.rule, mix.params, mix.source, mix.then))
+        mix = build("dump_ucb+maxvar", {"keep_frac": value})
+        mixes.append(replace(mix, name=f"m{value}"))
     log = read_log(bundled, mixes)
-    first, second = (log.steps[m.name][0].responses_D.sum() for m in mixes)
+    first, second = (log.steps[m.name][0].responses_U.sum() for m in mixes)
     assert (first, second) == (24 * 2, 24 * 6)
 
 
@@ -281,7 +282,7 @@ def test_ten_domains_exhausted_unseen_and_without_rewards(name, tmp_path):
         columns["reward"] = np.where(gone, np.nan, columns["reward"])
         steps.append(columns)
     trace = trace_of(tmp_path / "t", steps)
-    (result,) = replay_mixers(trace, [build_mix(name, {"floor": 0.02})])
+    result = replayed(trace, build(name, {"floor": 0.02}))
     step, exposure = result.runs["step"], result.runs["exposure"]
     assert step.unseen == ("d9",)
     assert result.asked.unseen == ("d9",)
@@ -303,8 +304,8 @@ def test_nan_rewards_count_alike_in_asked_and_replayed(tmp_path):
     mix = scheduled({1: [0.5, 0.5]})
     log = read_log(trace, [mix])
     seen = log.steps[mix.name][0]
-    assert seen.responses_D.tolist() == [11, 16]
-    table = log.tables[""].observe(1, np.arange(4), 2)
-    assert table.responses_D.tolist() == [11, 16]
-    np.testing.assert_allclose(table.reward_D, seen.reward_D)
-    np.testing.assert_allclose(table.advantage_D, seen.advantage_D)
+    assert seen.responses_U.tolist() == [11, 16]
+    table = log.tables[""].observe(1, np.arange(4), log.units["domain"])
+    assert table.responses_U.tolist() == [11, 16]
+    np.testing.assert_allclose(table.reward_U, seen.reward_U)
+    np.testing.assert_allclose(table.advantage_U, seen.advantage_U)

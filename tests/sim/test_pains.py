@@ -21,7 +21,7 @@ from dfsim.sim.estimators.terms import StepTerms, Weighted
 from dfsim.sim.inspect.census import census
 from dfsim.sim.replay.diagnosis import FACTS, step_facts
 from dfsim.strategies.base import Decision, selection
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.advantage import AdvantageConfig, advantages
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.errors import TraceError

@@ -15,7 +15,8 @@ from made import ESTIMATORS, frame_of, solved_trace, trace_of
 import dfsim
 from dfsim.sim.estimators import CATALOG
 from dfsim.sim.estimators.aggregation import LOSS_AGG_MODES
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.errors import DfsimError, StrategyError, TraceError
 from dfsim.traces.files import sha256_of
 from dfsim.traces.manifest import FileEntry, read_manifest, write_manifest
@@ -43,7 +44,7 @@ def findings(result, name):
 
 @pytest.fixture(scope="module")
 def all_presets(bundled):
-    return dfsim.replay(bundled, list(PRESETS), resamples=20)
+    return dfsim.replay(bundled, list(WEIGHING), resamples=20)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_json_has_the_shape_of_the_issue(all_presets, bundled):
     for name, count in counted.items():
         value = record["trace"][name]
         assert (len(value) if isinstance(value, list) else value) == count
-    assert list(record["strategies"]) == list(PRESETS)
+    assert list(record["strategies"]) == list(WEIGHING)
     for name, strategy in record["strategies"].items():
         assert {*strategy} == {"kind", "params", "estimates", "by_domain", "by_phase", "diagnosis"}
         assert set(strategy["by_domain"]) == set(bundled.manifest.domains)
@@ -105,11 +106,11 @@ def test_none_comes_first_and_once(bundled):
 
 def test_tables_hold_what_json_holds(all_presets):
     table = all_presets.table()
-    assert table.shape[0] == len(PRESETS) * len(ESTIMATORS)
+    assert table.shape[0] == len(WEIGHING) * len(ESTIMATORS)
     row = table.filter(strategy="maxvar", estimator="signal_scale").row(0, named=True)
     assert row["mean"] == all_presets.strategies["maxvar"].estimates["signal_scale"].mean
     steps = all_presets.steps()
-    assert steps.height == 60 * (1 + 3) * len(PRESETS)
+    assert steps.height == 60 * (1 + 3) * len(WEIGHING)
     assert steps["effective_batch"].is_nan().sum() == 0
 
 
@@ -199,7 +200,7 @@ def _maxvar_scale_of_one_in_four():
 @pytest.mark.parametrize("phi", [0.0, 0.25, 1.0])
 def test_a_run_without_any_signal_is_zero_live_groups_not_an_error(tmp_path, phi):
     trace = solved_trace(tmp_path, [[0, 4, 4]] * 3, 4)
-    result = dfsim.replay(trace, list(PRESETS), resamples=5, phi=phi)
+    result = dfsim.replay(trace, list(WEIGHING), resamples=5, phi=phi)
     for name, strategy in result.strategies.items():
         got = strategy.estimates
         assert got["effective_batch"].mean == got["effective_batch_high"].mean == 0.0, name

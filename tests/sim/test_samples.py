@@ -16,7 +16,7 @@ from dfsim.reports.html import render
 from dfsim.reports.replay_page import replay_page
 from dfsim.sim.replay.samples import TextSamples, has_text
 from dfsim.sim.result import dump_json
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.synthetic import exact_step
 
 QUICK = ("--resamples", "2", "--quiet")

@@ -16,7 +16,7 @@ from screens import even as even
 from screens import own as own
 
 from dfsim.sim.screen.screen import DIRECTIONS
-from dfsim.strategies.catalog import PRESETS
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.synthetic import binary_steps
 
 # Verdicts
@@ -168,7 +168,7 @@ def test_what_cannot_run_is_listed_with_its_reason(tmp_path):
     trace = one_trace(path)
     assert set(trace["cannot_run"]) == {"ar", "ar@paper"}
     assert "old_log_probs" in trace["cannot_run"]["ar"]
-    assert set(trace["strategies"]) == set(PRESETS) - {"ar", "ar@paper"}
+    assert set(trace["strategies"]) == set(WEIGHING) - {"ar", "ar@paper"}
     text = printed("screen", path, *QUICK)
     assert "Can't run here" in text
     assert "ar, ar@paper: needs column 'old_log_probs'" in words(text)

@@ -17,7 +17,7 @@ from random_half import LIVE, PROMPTS, STEPS
 from scipy.stats import norm
 
 from dfsim.sim.screen.screen import screen, step_values
-from dfsim.strategies.catalog import build
+from dfsim.strategies.build import build
 from dfsim.traces.compact import compact
 from dfsim.traces.store import open_trace
 from dfsim.traces.synthetic import exact_step

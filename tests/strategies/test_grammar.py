@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 
 import dfsim
-from dfsim.strategies.catalog import PRESETS, build
-from dfsim.strategies.grammar import assignments, strategies_of, yaml_value
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
+from dfsim.strategies.grammar import assignments, strategies_from, yaml_value
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.errors import DfsimError, StrategyError
 from dfsim.traces.synthetic import exact_step
 
 
 def params_of(names, params, **options):
-    return {s.name: s.params for s in strategies_of(names, params, **options)}
+    return {s.name: s.params for s in strategies_from(names, params, **options)}
 
 
 def refused(names, params=(), **options):
     with pytest.raises(StrategyError) as caught:
-        strategies_of(names, list(params), **options)
+        strategies_from(names, list(params), **options)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -152,9 +153,9 @@ def test_two_lists_are_every_pair():
 
 
 def test_all_is_the_catalog_less_what_is_skipped():
-    assert list(params_of(["all"], [])) == list(PRESETS)
+    assert list(params_of(["all"], [])) == list(WEIGHING)
     without = list(params_of(["all"], [], skip={"ar": "no log-probs"}))
-    assert without == [n for n in PRESETS if n != "ar"]
+    assert without == [n for n in WEIGHING if n != "ar"]
     assert list(params_of(["maxvar", "all"], [])).count("maxvar") == 1
 
 
@@ -162,7 +163,8 @@ def test_compositions_take_parameters_without_a_prefix():
     pair = {"scorer": "advantage_magnitude", "actuator": "softmax"}
     got = params_of([], ["temperature=0.5"], **pair)
     assert got["advantage_magnitude+softmax"]["temperature"] == 0.5
-    assert "write temperature=0.5" in refused([], ["softmax.temperature=0.5"], **pair)
+    by_part = params_of([], ["softmax.temperature=0.5"], **pair)
+    assert by_part == got
     assert "not both" in refused(["maxvar"], **pair)
     assert "both a scorer and an actuator" in refused([], scorer="reward")
     assert "did you mean 'reward'" in refused([], scorer="rewrd", actuator="softmax")
@@ -171,7 +173,7 @@ def test_compositions_take_parameters_without_a_prefix():
 
 
 def test_tie_seed_reaches_every_strategy():
-    assert {s.tie_seed for s in strategies_of(["all"], [], tie_seed=7)} == {7}
+    assert {s.tie_seed for s in strategies_from(["all"], [], tie_seed=7)} == {7}
 
 
 # A user's own
@@ -274,7 +276,7 @@ def batch():
 def test_own_fields_are_parameters(own, batch):
     name = f"{own}:Favour"
     for params in (["alpha=1.5"], [f"{name}.alpha=1.5"]):
-        (strategy,) = strategies_of([name], params)
+        (strategy,) = strategies_from([name], params)
         assert strategy.params == {"alpha": 1.5}
         expected = np.where(batch.reward_N > 0.5, 2.5, 1.0)
         assert np.array_equal(strategy.decide(batch).weight_N, expected)
@@ -342,7 +344,7 @@ def test_own_files_are_checked(own, tmp_path):
 
 
 def test_own_strategies_replay_beside_presets(own, bundled):
-    chosen = strategies_of(["dapo", f"{own}:Favour"], [])
+    chosen = strategies_from(["dapo", f"{own}:Favour"], [])
     result = dfsim.replay(bundled, chosen, resamples=2)
     assert list(result.strategies) == ["none", "dapo", f"{own}:Favour"]
     assert result.strategies[f"{own}:Favour"].estimates["weight_max"].mean == 1.5

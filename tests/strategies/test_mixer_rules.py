@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from observed import ABC, asked_for, observation, rewards_step
+from observed import ABC, MIXERS, asked_for, observation, rewards_step, step_of
 
-from dfsim.strategies.mix.base import DomainStep, domain_step
-from dfsim.strategies.mix.presets import MIXERS, build_mix
+from dfsim.strategies.build import build
+from dfsim.strategies.sample.base import UnitStep
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.errors import StrategyError
 from reference.mixers_slow import NAN, Seen, Step, softmax
@@ -41,18 +41,18 @@ def test_less_warm_up_never_acts_later(every):
 
 
 def test_before_any_step_a_mixer_asks_for_its_prior():
-    assert build_mix("tscl", {}).start(ABC).propose().tolist() == EVEN
-    assert build_mix("tscl", {}).start(ABC, [0.5, 0.5, 0.0]).propose().tolist() == [0.5, 0.5, 0.0]
+    assert build("tscl", {}).start(ABC).propose().tolist() == EVEN
+    assert build("tscl", {}).start(ABC, [0.5, 0.5, 0.0]).propose().tolist() == [0.5, 0.5, 0.0]
 
 
 def test_a_prior_goes_with_its_domains_in_any_order():
-    mixer = build_mix("dump_ucb", {}).start(("b", "a"), [0.7, 0.3])
-    assert dict(zip(mixer.domains, mixer.propose(), strict=True)) == {"b": 0.7, "a": 0.3}
+    mixer = build("dump_ucb", {}).start(("b", "a"), [0.7, 0.3])
+    assert dict(zip(mixer.units, mixer.propose(), strict=True)) == {"b": 0.7, "a": 0.3}
 
 
 def test_a_prior_is_not_changed_through_the_callers_array():
     prior = np.array([0.7, 0.3])
-    mixer = build_mix("dump_ucb", {}).start(("a", "b"), prior)
+    mixer = build("dump_ucb", {}).start(("a", "b"), prior)
     prior[:] = 0.5
     assert mixer.propose().tolist() == [0.7, 0.3]
 
@@ -74,7 +74,7 @@ def test_window_means_are_over_responses_not_steps():
 
 def test_a_window_mean_is_over_the_rewards_there_are():
     """Step 1: one reward of 1 beside nine NaN; step 2: nine rewards of 0. The mean is .1."""
-    mixer = build_mix("tscl@asrun", {"floor": 0}).start(("a", "b"))
+    mixer = build("tscl@asrun", {"floor": 0}).start(("a", "b"))
     for step, reward in ((1, [1.0] + [NAN] * 9), (2, [0.0] * 9)):
         columns = {
             "step": step,
@@ -82,7 +82,7 @@ def test_a_window_mean_is_over_the_rewards_there_are():
             "domain": ["a"] * len(reward) + ["b"],
             "reward": [*reward, 0.0],
         }
-        mixer.observe(domain_step(from_columns(columns), ("a", "b")))
+        mixer.observe(step_of(from_columns(columns), mixer))
     np.testing.assert_allclose(mixer.propose(), softmax([0.1, 0.0]), atol=1e-12)
 
 
@@ -138,8 +138,8 @@ def test_a_domain_with_only_nan_rewards_counts_as_the_best_under_dump_ucb_too():
         "domain": [d for d in ABC for _ in range(4)],
         "reward": [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, NAN, NAN, NAN, NAN],
     }
-    mixer = build_mix("dump_ucb", {"exploration": 0}).start(ABC)
-    mixer.observe(domain_step(from_columns(columns), ABC))
+    mixer = build("dump_ucb", {"exploration": 0}).start(ABC)
+    mixer.observe(step_of(from_columns(columns), mixer))
     p = mixer.propose()
     assert mixer.unseen == ("c",)
     assert p[2] == pytest.approx(max(p[:2]), abs=1e-12)
@@ -171,7 +171,7 @@ def ten_domains(t):
 
 @pytest.mark.parametrize("steps", [1, 5, 20])
 def test_unseen_names_the_domains_without_a_reward_and_no_others(steps):
-    mixer = build_mix("tscl", {"window_steps": 6}).start(TEN)
+    mixer = build("tscl", {"window_steps": 6}).start(TEN)
     for t in range(1, steps + 1):
         mixer.observe(ten_domains(t))
     assert mixer.unseen == ("d3", "d5")
@@ -189,16 +189,16 @@ def refused(act):
 
 
 def started(name="static", domains=ABC, prior=None, **params):
-    return lambda: build_mix(name, params).start(domains, prior)
+    return lambda: build(name, params).start(domains, prior)
 
 
-NO_REWARD = DomainStep(1, np.full(3, NAN), np.full(3, NAN), np.zeros(3, dtype=np.int64))
+NO_REWARD = UnitStep(1, np.full(3, NAN), np.full(3, NAN), np.zeros(3, dtype=np.int64))
 
 
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (started("tscll"), ["'tscll'", "did you mean 'tscl'?", "dump_ucb@paper"]),
+        (started("tscll"), ["'tscll'", "did you mean 'tscl'?", "dfsim strategies"]),
         (started("tscl", temprature=1), ["'temprature'", "did you mean 'temperature'?", "floor"]),
         (started("tscl", temperature=0), ["temperature=0", "(0, ∞"]),
         (started("dump_ucb", floor=1.5), ["floor=1.5", "[0, 1]"]),
@@ -224,29 +224,29 @@ def test_what_can_not_be_is_refused_with_the_value_and_the_remedy(act, words):
 
 def test_a_batch_without_domains_is_refused():
     batch = from_columns({"step": 1, "group_uid": ["g", "g"], "reward": [0.0, 1.0]})
-    text = refused(lambda: domain_step(batch, ABC))
+    text = refused(lambda: step_of(batch, build("tscl").start(ABC)))
     assert "--map domain=" in text
 
 
 @pytest.mark.parametrize("other", [("a", "b"), ("a", "b", "d"), (*ABC, "d")])
 def test_a_state_of_other_domains_is_refused(other):
-    mixer = build_mix("dump_ucb", {}).start(ABC)
+    mixer = build("dump_ucb", {}).start(ABC)
     mixer.observe(NO_REWARD)
     state = mixer.state_dict()
-    text = refused(lambda: build_mix("dump_ucb", {}).start(other).load_state_dict(state))
+    text = refused(lambda: build("dump_ucb", {}).start(other).load_state_dict(state))
     assert "a, b, c" in text
     assert ", ".join(other) in text
 
 
 def test_a_floor_on_the_edge_is_allowed():
-    mixer = build_mix("reward_gap", {"floor": 0.1}).start(TEN)
+    mixer = build("reward_gap", {"floor": 0.1}).start(TEN)
     mixer.observe(ten_domains(1))
     np.testing.assert_allclose(mixer.propose(), [0.1] * 10, atol=1e-12)
 
 
 def test_static_proportions_are_by_name():
-    mixer = build_mix("static", {"proportions": {"c": 3, "a": 1}}).start(("c", "a", "b"))
-    assert mixer.domains == ABC
+    mixer = build("static", {"proportions": {"c": 3, "a": 1}}).start(("c", "a", "b"))
+    assert mixer.units == ABC
     for step in [None, *MOVING]:
         if step is not None:
             mixer.observe(observation(step, ABC))

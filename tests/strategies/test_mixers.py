@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from observed import ABC, asked_for, observation, rewards_step
+from observed import ABC, MIXERS, asked_for, observation, rewards_step, step_of
 
-from dfsim.strategies.catalog import build
-from dfsim.strategies.mix.base import domain_step, hold_floor
-from dfsim.strategies.mix.presets import MIXERS, build_mix
+from dfsim.strategies.build import build
+from dfsim.strategies.sample.mixer import hold_floor
 from dfsim.traces.assemble import from_columns
 from reference import mixers_slow as slow
 from reference.mixers_slow import NAN, Seen, Step
@@ -177,12 +176,12 @@ def test_random_batches_as_the_slow_reference(preset, seed, nan):
     domains = tuple(f"d{i:02d}" for i in range(int(rng.integers(1, 11))))
     params = random_params(rng, preset, len(domains))
     name = SELECTORS[seed % len(SELECTORS)]
-    mixer = build_mix(preset, params).start(domains)
+    mixer = build(preset, params).start(domains)
     steps, got = [], []
     for number in range(1, 16):
         batch = from_columns(random_columns(rng, number, domains[: 1 + number], nan))
         decision = None if name is None else build(name).decide(batch)
-        mixer.observe(domain_step(batch, domains, decision))
+        mixer.observe(step_of(batch, mixer, decision))
         got.append(mixer.propose())
         steps.append(slow.step_of_rows(number, rows_of(batch, decision)))
     expected = slow.proposals(preset, params, domains, steps)
@@ -199,13 +198,14 @@ def test_a_step_observes_what_a_selector_kept():
         "advantage": [0.5, -0.7, 0.0, 0.0, 0.3, 0.0],
     }
     batch = from_columns(columns)
-    every = domain_step(batch, ("code", "logic", "math"))
-    np.testing.assert_allclose(every.reward_D, [0.25, NAN, 0.75])
-    np.testing.assert_allclose(every.advantage_D[1:], [NAN, 0.3])
-    kept = domain_step(batch, ("code", "logic", "math"), build("dapo").decide(batch))
-    np.testing.assert_allclose(kept.reward_D, [NAN, NAN, 0.5])
-    np.testing.assert_allclose(kept.advantage_D, [NAN, NAN, 0.6])
-    assert (kept.step, kept.responses_D.tolist()) == (7, [0, 0, 2])
+    mixer = build("tscl").start(("code", "logic", "math"))
+    every = step_of(batch, mixer)
+    np.testing.assert_allclose(every.reward_U, [0.25, NAN, 0.75])
+    np.testing.assert_allclose(every.advantage_U[1:], [NAN, 0.3])
+    kept = step_of(batch, mixer, build("dapo").decide(batch))
+    np.testing.assert_allclose(kept.reward_U, [NAN, NAN, 0.5])
+    np.testing.assert_allclose(kept.advantage_U, [NAN, NAN, 0.6])
+    assert (kept.step, kept.responses_U.tolist()) == (7, [0, 0, 2])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -221,10 +221,11 @@ def test_row_order_and_group_names_do_not_matter_bit_for_bit(seed):
     fresh = dict(zip(sorted(set(columns["group_uid"])), rng.permutation(20), strict=False))
     other["group_uid"] = np.array([f"v{fresh[u]:02d}" for u in other["group_uid"]], dtype=object)
     other["rollout_idx"] = 9 - other["rollout_idx"]
-    one, two = (domain_step(from_columns(c), ABC) for c in (columns, other))
-    assert one.reward_D.tobytes() == two.reward_D.tobytes()
-    assert one.advantage_D.tobytes() == two.advantage_D.tobytes()
-    assert one.responses_D.tolist() == two.responses_D.tolist()
+    mixer = build("tscl").start(ABC)
+    one, two = (step_of(from_columns(c), mixer) for c in (columns, other))
+    assert one.reward_U.tobytes() == two.reward_U.tobytes()
+    assert one.advantage_U.tobytes() == two.advantage_U.tobytes()
+    assert one.responses_U.tolist() == two.responses_U.tolist()
 
 
 # State
@@ -235,7 +236,7 @@ def test_row_order_and_group_names_do_not_matter_bit_for_bit(seed):
 def test_a_saved_state_goes_on_bit_for_bit(preset, seed):
     rng = np.random.default_rng([seed, *preset.encode()])
     domains = tuple(f"d{i:02d}" for i in range(int(rng.integers(1, 7))))
-    mix = build_mix(preset, random_params(rng, preset, len(domains)))
+    mix = build(preset, random_params(rng, preset, len(domains)))
     steps = [observation(s, domains) for s in random_history(rng, domains, 30)]
     prior = rng.dirichlet(np.ones(len(domains))).tolist()
     mixer = mix.start(domains, prior)
@@ -249,13 +250,13 @@ def test_a_saved_state_goes_on_bit_for_bit(preset, seed):
             mixer.observe(step)
             resumed.observe(step)
         assert mixer.propose().tobytes() == resumed.propose().tobytes()
-        assert mixer.score.tobytes() == resumed.score.tobytes()
+        assert mixer.signal_U.tobytes() == resumed.signal_U.tobytes()
         assert mixer.unseen == resumed.unseen
     assert json.dumps(mixer.state_dict()) == json.dumps(resumed.state_dict())
 
 
 def test_a_proposal_is_the_callers_own():
-    mixer = build_mix("reward_gap", {}).start(ABC)
+    mixer = build("reward_gap", {}).start(ABC)
     mixer.propose()[0] = 9.0
     assert mixer.propose().tolist() == [1 / 3] * 3
 

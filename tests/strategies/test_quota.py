@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dfsim.strategies.mix.quota import Quotas
+from dfsim.strategies.sample.quota import Quotas
 from reference import mixers_slow as slow
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from made import trace_of
 
-from dfsim.strategies.mix.base import MixRule
-from dfsim.strategies.mix.presets import Mix
+from dfsim.sim.mix.log import LogReader
+from dfsim.sim.replay.loop import columns_for
+from dfsim.strategies.base import Scores
+from dfsim.strategies.build import build
+from dfsim.strategies.sample.base import SamplingStrategy
+from dfsim.strategies.sample.mixer import MixRule
 from dfsim.traces.synthetic import exact_step
 
 DOMAINS = ("code", "math", "talk")
@@ -24,22 +28,30 @@ class Scheduled(MixRule):
 
     def score(self, window, seen):
         self.at[0] = window[-1].step + 1
-        return window[-1].reward_D
+        return window[-1].reward_U
 
     def mix(self, score, prior):
         return np.array(self.schedule.get(self.at[0], prior), dtype=np.float64)
 
-
-@dataclass(frozen=True)
-class _Started(Mix):
-    """Its prior is the schedule's first entry, where it has one for step 1."""
-
-    def start(self, domains, prior=None):
-        return super().start(domains, self.rule.schedule.get(1, prior))
+    def prior(self, name, units, prior):
+        return np.array(self.schedule.get(1, prior), dtype=np.float64)
 
 
 def scheduled(schedule, name="scheduled", **rule):
-    return _Started(name, Scheduled(schedule=schedule, **rule), {})
+    return SamplingStrategy(name, Scheduled(schedule=schedule, **rule), {})
+
+
+def sampler(name, params=None, then=None):
+    """A built-in sampler and the very selector that its draw passes through."""
+    return replace(build(name, params), then=then)
+
+
+def read_log(trace, samplers):
+    """What samplers need of a trace."""
+    reader = LogReader(trace, samplers)
+    for batch in trace.batches(columns_for(trace, samplers)):
+        reader.add(batch, Scores(batch))
+    return reader.log()
 
 
 def uneven_trace(folder, seed, every_domain=False, steps=14, n=6):

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from dfsim.strategies.mix.base import DomainStep
-from dfsim.strategies.mix.presets import build_mix
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import PRESETS
+from dfsim.strategies.sample.base import UnitStep, observe_batch, unit_names
 from reference.mixers_slow import NAN, Seen, Step
 
 ABC = ("a", "b", "c")
+MIXERS = tuple(name for name, preset in PRESETS.items() if preset.samples)
 
 
-def observation(step: Step, domains) -> DomainStep:
+def step_of(batch, sampler, decision=None) -> UnitStep:
+    """What a batch shows a sampler of domains."""
+    codes = sampler.codes(unit_names(batch, "domain"))
+    return observe_batch(batch, codes, len(sampler.units), decision)
+
+
+def observation(step: Step, domains) -> UnitStep:
     nothing = Seen(NAN, NAN, 0)
     parts = [step.domains.get(d, nothing) for d in domains]
-    return DomainStep(
+    return UnitStep(
         step.step,
         np.array([part.reward for part in parts]),
         np.array([part.advantage for part in parts]),
@@ -24,7 +32,7 @@ def observation(step: Step, domains) -> DomainStep:
 
 def asked_for(name, params, domains, steps, prior=None):
     """Proposals after each step."""
-    mixer = build_mix(name, params).start(domains, prior)
+    mixer = build(name, params).start(domains, prior)
     out = []
     for step in steps:
         mixer.observe(observation(step, domains))

@@ -19,7 +19,8 @@ import torch
 from filelock import FileLock
 
 from dfsim.live.rehearsal import task
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.assemble import from_columns
 
 GROUP_SIZE, CHUNK, BLOCKS = 8, 50, 20
@@ -316,7 +317,7 @@ def _measured(name):
         "domain": np.repeat(np.array(domains, dtype=object), GROUP_SIZE),
     }
     batch = from_columns(columns)
-    decisions = {preset: build(preset).decide(batch) for preset in PRESETS}
+    decisions = {preset: build(preset).decide(batch) for preset in WEIGHING}
     shape = (groups, GROUP_SIZE, net.job.width)
     return {
         "columns": columns,

@@ -14,7 +14,8 @@ from conftest import FIXTURES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfsim.strategies.catalog import PRESETS, build
+from dfsim.strategies.build import build
+from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.errors import TraceError
 from dfsim.traces.importers.base import ImportOptions, ImportSummary
 from dfsim.traces.importers.importing import import_trace
@@ -126,7 +127,7 @@ def test_row_order_of_a_two_rank_capture_decides_nothing(desk, shared, tmp_path)
     wanted = one.columns
     for first, second in zip(one.batches(wanted), two.batches(wanted), strict=True):
         assert first.num_responses == 192
-        for name in PRESETS:
+        for name in WEIGHING:
             a, b = build(name).decide(first), build(name).decide(second)
             for field in ("weight_N", "token_weight_T", "advantage_N"):
                 np.testing.assert_array_equal(getattr(a, field), getattr(b, field), err_msg=name)

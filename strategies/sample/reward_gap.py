@@ -9,16 +9,17 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.ragged import Float
-from .base import Cumulative, DomainStep, SoftmaxRule, window_mean
+from .base import UnitStep
+from .mixer import Cumulative, SoftmaxRule, window_mean
 
 
 @dataclass(frozen=True)
 class RewardGap(SoftmaxRule):
     """softmax((max_d r_d − r_d)/T) of the window's mean rewards r (DataFlex-RL)."""
 
-    def score(self, window: Sequence[DomainStep], seen: Cumulative) -> Float:
-        """Gap to the best domain (D)."""
-        reward = window_mean(window, "reward_D")
+    def score(self, window: Sequence[UnitStep], seen: Cumulative) -> Float:
+        """Gap to the best domain (U)."""
+        reward = window_mean(window, "reward_U")
         if np.isnan(reward).all():
             return reward
         return np.nanmax(reward) - reward
@@ -28,9 +29,9 @@ class RewardGap(SoftmaxRule):
 class RewardGapAsRun(RewardGap):
     """The same, where a domain that was never seen counts as reward 0 (DataFlex-RL f4d305b)."""
 
-    def score(self, window: Sequence[DomainStep], seen: Cumulative) -> Float:
-        """Gap to the best domain (D)."""
-        reward = np.nan_to_num(window_mean(window, "reward_D"))
+    def score(self, window: Sequence[UnitStep], seen: Cumulative) -> Float:
+        """Gap to the best domain (U)."""
+        reward = np.nan_to_num(window_mean(window, "reward_U"))
         return reward.max() - reward
 
 
@@ -44,6 +45,6 @@ class MeanReward(SoftmaxRule):
 
     unseen: ClassVar[float | None] = 0.0
 
-    def score(self, window: Sequence[DomainStep], seen: Cumulative) -> Float:
-        """Mean reward (D)."""
-        return window_mean(window, "reward_D")
+    def score(self, window: Sequence[UnitStep], seen: Cumulative) -> Float:
+        """Mean reward (U)."""
+        return window_mean(window, "reward_U")

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...traces.ragged import Float
-from .base import Cumulative, DomainStep, SoftmaxRule
+from .base import UnitStep
+from .mixer import Cumulative, SoftmaxRule
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,17 @@ class Tscl(SoftmaxRule):
 
     few_points: ClassVar[float] = np.nan
 
-    def score(self, window: Sequence[DomainStep], seen: Cumulative) -> Float:
-        """|slope| (D)."""
+    def score(self, window: Sequence[UnitStep], seen: Cumulative) -> Float:
+        """|slope| (U)."""
         step_S = np.array([s.step for s in window], dtype=np.float64)
-        reward_SD = np.array([s.reward_D for s in window])
-        known = ~np.isnan(reward_SD)
+        reward_SU = np.array([s.reward_U for s in window])
+        known = ~np.isnan(reward_SU)
         count = known.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             middle = (known * step_S[:, None]).sum(axis=0) / count
-            mean = np.where(known, reward_SD, 0.0).sum(axis=0) / count
+            mean = np.where(known, reward_SU, 0.0).sum(axis=0) / count
             off = np.where(known, step_S[:, None] - middle, 0.0)
-            slope = (off * np.where(known, reward_SD - mean, 0.0)).sum(axis=0)
+            slope = (off * np.where(known, reward_SU - mean, 0.0)).sum(axis=0)
             slope = slope / (off * off).sum(axis=0)
         return np.where(count >= 2, np.abs(slope), self.few_points)
 

@@ -1,36 +1,31 @@
-"""What a mixer's replay says: estimators over the run, and findings in sentences."""
+"""What a sampler's replay says: estimators over the run, and findings in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...strategies.base import Strategy
-from ...strategies.mix.base import SoftmaxRule
-from ...strategies.mix.grammar import chosen_of
-from ...strategies.mix.presets import Mix
+from ...strategies.sample.base import SamplingStrategy
+from ...strategies.sample.static import Static
 from ...traces.findings import Finding, plain
-from ...traces.store import as_trace
-from ..types import Progress
-from .log import MixLog, read_log
-from .simulate import CLOCKS, Candidates, Clock, MixRun, asked, clocks_of, simulate
+from .log import MixLog
+from .simulate import Candidates, Clock, MixRun, asked, simulate
 from .summary import MixReport, MixSummary
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from ...traces.store import Trace
 
 PER_STEP = ("target", "signal", "candidates", "realised", "exposures", "live_exposures", "replaced")
 
 STARVED_SHARE = 0.1
 """A domain that gets no prompt in more than this share of the steps is starved."""
 BARELY = 0.05
-"""Targets that never leave the prior by more than this steer nothing to speak of."""
+"""Shares that never leave the log's by more than this steer nothing to speak of."""
+THIN_LOG = 0.5
+"""Draws of prompts beyond what the log holds: from this share on, the finding says so."""
 
 
 def summarise(run: MixRun, domains: Sequence[str]) -> MixSummary:
@@ -39,11 +34,10 @@ def summarise(run: MixRun, domains: Sequence[str]) -> MixSummary:
     target, realised = run.target_SD[played], run.realised_SD[played]
     size = realised.sum(axis=1, keepdims=True)
     share = np.divide(realised, size, out=np.zeros_like(realised), where=size > 0)
-    rule = run.mix.rule
-    acts = target[rule.warmup_steps :]
-    floor_hits = np.nan
-    if rule.floor > 0 and acts.size:
-        floor_hits = float((acts <= rule.floor + 1e-12).mean())
+    acts = target[run.mix.warmup_steps :]
+    floor_hits, floor = np.nan, run.mix.floor
+    if floor > 0 and acts.size:
+        floor_hits = float((acts <= floor + 1e-12).mean())
     moves = np.abs(np.diff(target, axis=0))
 
     def by_domain(values: Any, kind: type = float) -> dict[str, Any]:
@@ -51,6 +45,7 @@ def summarise(run: MixRun, domains: Sequence[str]) -> MixSummary:
 
     nothing = not played.any()
     return MixSummary(
+        steering=np.nan if nothing else float(run.steering_S[played].mean()),
         total_variation=np.nan
         if nothing
         else float(0.5 * np.abs(target - share).sum(axis=1).mean()),
@@ -91,7 +86,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Finding
             "Capture a longer run.",
             {"domains": list(run.used_up), "step": run.supported_until},
         )
-    if run.unseen:
+    if run.unseen and run.mix.level == "domain":
         yield Finding(
             "domain_unseen",
             f"{name} never got a reward of {', '.join(run.unseen)}: such a domain counts as its "
@@ -111,7 +106,7 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Finding
     if summary.floor_hits > 0.25:
         yield Finding(
             "on_floor",
-            f"{name} holds a domain on its floor of {run.mix.rule.floor:g} in "
+            f"{name} holds a domain on its floor of {run.mix.floor:g} in "
             f"{summary.floor_hits:.0%} of all (step, domain) pairs{where}: there the floor "
             "decides, not the signal.",
             {"floor_hits": summary.floor_hits},
@@ -126,13 +121,35 @@ def _findings(run: MixRun, summary: MixSummary, log: MixLog) -> Iterator[Finding
             "temperature.",
             {"sign_correlation": swing, "volatility": summary.volatility},
         )
-    away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
-    if away < BARELY and isinstance(run.mix.rule, SoftmaxRule) and len(log.domains) > 1:
+    if run.mix.level == "prompt":
+        yield from _thin_log(run, summary, where)
+        away = float(np.nanmax(run.steering_S)) if summary.steps else np.nan
+    else:
+        away = float(np.nanmax(np.abs(run.target_SD - log.prior))) if summary.steps else np.nan
+    several = len(log.units[run.mix.level].names) > 1
+    if away < BARELY and not isinstance(run.mix.rule, Static) and several:
         yield Finding(
             "barely_steers",
             f"{name} never leaves the dataset's own mix by more than {away:.1%}{where}: at this "
-            "temperature the signal's differences are too small to act on.",
+            "temperature the signal's differences are too small to act on."
+            if run.mix.level == "domain"
+            else f"{name} moves no more than {away:.1%} of the draw between prompts{where}: that "
+            "steers nothing to speak of.",
             {"largest_difference": away},
+        )
+
+
+def _thin_log(run: MixRun, summary: MixSummary, where: str) -> Iterator[Finding]:
+    drawn = sum(summary.realised.values())
+    share = summary.replaced / drawn if drawn else 0.0
+    if share > THIN_LOG:
+        what = "has no visit at that step" if run.clock == "step" else "has no further visit"
+        yield Finding(
+            "log_thin",
+            f"{run.mix.name}: of {share:.0%} of the prompts drawn the log {what}{where}, so "
+            "another visit's outcome stands in. Read its numbers as a sketch; a log with more "
+            "passes over its prompts says more.",
+            {"share": share},
         )
 
 
@@ -141,9 +158,8 @@ def _oscillation(run: MixRun) -> float | None:
 
     Signs, so that one large move decides nothing; changes at updates only, past the first window.
     """
-    rule = run.mix.rule
     target_SD = run.target_SD[~np.isnan(run.target_SD).any(axis=1)]
-    settled = target_SD[max(rule.warmup_steps, 1) :: rule.update_every_steps]
+    settled = target_SD[max(run.mix.warmup_steps, 1) :: run.mix.update_every_steps]
     moves = np.sign(np.diff(settled, axis=0))[3:]
     if len(moves) < 8:
         return None
@@ -153,44 +169,49 @@ def _oscillation(run: MixRun) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class MixResult:
-    """One mixer on one trace.
+    """One sampler on one trace.
 
     Attributes:
-        name: as the user wrote it.
-        params: every parameter with its value.
-        source: where the rule comes from.
+        mix: the sampler.
         asked: what it would have asked for on the logged run.
         runs: clock → what it would get.
         log: domains and steps.
     """
 
-    name: str
-    params: Mapping[str, Any]
-    source: str
+    mix: SamplingStrategy
     asked: MixRun
     runs: Mapping[str, MixRun]
     log: MixLog
 
+    @property
+    def name(self) -> str:
+        """As the user wrote it."""
+        return self.mix.name
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Every parameter with its value."""
+        return self.mix.params
+
     def __repr__(self) -> str:
         asked = self.summaries()["asked"].last_target
         shares = ", ".join(f"{d} {s:.0%}" for d, s in asked.items()) or "nothing"
-        found = ", ".join(f.name for f in self.diagnosis())
-        return f"MixResult {self.name}: asks for {shares}" + (f"; {found}" if found else "")
+        findings = ", ".join(f.name for f in self.diagnosis())
+        return f"MixResult {self.name}: asks for {shares}" + (f"; {findings}" if findings else "")
 
     def summaries(self) -> dict[str, MixSummary]:
         """``asked`` and each clock → estimators."""
-        found = {"asked": summarise(self.asked, self.log.domains)}
-        found |= {clock: summarise(run, self.log.domains) for clock, run in self.runs.items()}
-        return found
+        runs = {"asked": self.asked, **self.runs}
+        return {label: summarise(run, self.log.domains) for label, run in runs.items()}
 
     def diagnosis(self) -> list[Finding]:
         """Findings, each once, of what it would get under any clock."""
         summaries = self.summaries()
-        found: dict[str, Finding] = {}
+        by_name: dict[str, Finding] = {}
         for clock, run in self.runs.items():
-            for one in findings(run, summaries[clock], self.log):
-                found.setdefault(one.name, one)
-        return list(found.values())
+            for finding in findings(run, summaries[clock], self.log):
+                by_name.setdefault(finding.name, finding)
+        return list(by_name.values())
 
     def clock_gap(self) -> float | None:
         """Mean over shared steps of ½ Σ_d |target under one clock − under the other|."""
@@ -205,7 +226,8 @@ class MixResult:
         return MixReport(
             name=self.name,
             params={name: plain(value) for name, value in self.params.items()},
-            source=self.source,
+            level=self.mix.level,
+            source=self.mix.source,
             candidates=str(next(iter(self.runs.values())).candidates),
             runs=self.summaries(),
             clock_gap=self.clock_gap(),
@@ -236,7 +258,7 @@ class MixResult:
         import polars as pl
 
         frames = []
-        number_S = self.log.tables[""].step_S
+        number_S = self.log.step_S
         for label, run in {"asked": self.asked, **self.runs}.items():
             count, size = run.target_SD.shape
             columns: dict[str, Any] = {
@@ -250,59 +272,37 @@ class MixResult:
         return pl.concat(frames)
 
 
-def replay_mixers(
-    trace: Trace | str | Path,
-    mixers: Sequence[Mix | str],
-    candidates: Candidates | str | None = None,
-    clocks: Iterable[Clock] | str = CLOCKS,
-    progress: Progress | None = None,
-) -> list[MixResult]:
-    """Replay mixers and pipelines over a trace.
+def play(
+    samplers: Sequence[SamplingStrategy],
+    log: MixLog,
+    candidates: Candidates,
+    clocks: Sequence[Clock],
+    seed: int = 0,
+) -> dict[str, MixResult]:
+    """Play samplers over a log.
 
     Args:
-        trace: with domains; or its path.
-        mixers: built ones, or names such as ``dump_ucb`` and ``dump_ucb+maxvar``.
-        candidates: where draws come from, as an object or as text (``sync``, ``prompts``,
-            ``oversample=2``); default: drawn before rollout.
-        clocks: what a domain's reward depends on: ``step``, ``exposure``, or both.
-        progress: called with (steps done, steps in all).
+        samplers: which.
+        log: of them.
+        candidates: where draws come from.
+        clocks: what a unit's reward depends on.
+        seed: of the draw of prompts.
 
     Returns:
-        One result a mixer: what it would have asked for, and what it would get under each clock.
+        Name → what it would have asked for, and what it would get under each clock.
 
     Raises:
-        TraceError: the trace has no domains, or lacks a column that a selector needs.
         StrategyError: proportions name other domains, or a floor can't hold.
-        DfsimError: an unknown clock or kind of candidates.
-
-    Example:
-        >>> dfsim.replay_mixers("traces/", ["dump_ucb"], clocks="step")
-        [MixResult dump_ucb: asks for logic 31%, math 41%, science 29%]
     """
-    trace = as_trace(trace)
-    chosen = Candidates.parse(candidates) if isinstance(candidates, str) else candidates
-    chosen = chosen or Candidates()
-    played = clocks_of(clocks)
-    mixes: list[Mix] = []
-    for mixer in mixers:
-        mixes += chosen_of([mixer], [])[1] if isinstance(mixer, str) else [mixer]
-    log = read_log(trace, mixes, progress)
-    return [
-        MixResult(
-            name=mix.name,
-            params={**mix.params, **_prefixed(mix.then)},
-            source=mix.source,
-            asked=asked(mix, log),
-            runs={clock: simulate(mix, log, chosen, clock) for clock in played},
-            log=log,
+    return {
+        mix.name: MixResult(
+            mix,
+            asked(mix, log),
+            {clock: simulate(mix, log, candidates, clock, seed) for clock in clocks},
+            log,
         )
-        for mix in mixes
-    ]
-
-
-def _prefixed(then: Strategy | None) -> dict[str, Any]:
-    """Parameters of what follows a mixer, under its name: both may have a temperature."""
-    return {} if then is None else {f"{then.name}.{k}": v for k, v in then.params.items()}
+        for mix in samplers
+    }
 
 
 CAUTIONS = (

@@ -41,3 +41,27 @@ class Quotas:
         """Index of the extreme among some domains, the first by name where several tie."""
         order = self._order[among[self._order]]
         return int(order[choose(np.round(left[order], 9))])  # 22.4 − 22 and 6.4 − 6 are a tie
+
+
+def draw_prompts(p: Float, count: int, rng: np.random.Generator) -> Int:
+    """Draw prompts without replacement, each next one by its share of what is left.
+
+    Largest of log p + Gumbel noise (arXiv:1903.06059 §3). Where fewer than ``count`` have a share
+    above 0, each of them is drawn once a round before any comes again.
+
+    Args:
+        p: shares (U), ≥ 0 with a sum above 0.
+        count: prompts to draw.
+        rng: of the noise.
+
+    Returns:
+        Indices (count), the surest first.
+    """
+    there = np.flatnonzero(p > 0)
+    drawn: list[Int] = []
+    left = count
+    while left > 0:
+        key = np.log(p[there]) + rng.gumbel(size=len(there))
+        drawn.append(there[np.argsort(-key, kind="stable")[:left]])
+        left -= len(drawn[-1])
+    return np.concatenate(drawn) if drawn else there[:0]

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...traces.ragged import Float
 from ..base import param
-from .base import Cumulative, DomainStep, SoftmaxRule, window_mean
+from .base import UnitStep
+from .mixer import Cumulative, SoftmaxRule, window_mean
 
 
 @dataclass(frozen=True)
@@ -24,36 +25,36 @@ class DumpUcb(SoftmaxRule):
     exploration: float = param(1.0, "c of the bonus for domains little seen", 0)
     window_responses: int = param(0, "window in responses of a domain; 0 counts steps", 0)
 
-    def keeps(self, window: Sequence[DomainStep]) -> bool:
+    def keeps(self, window: Sequence[UnitStep]) -> bool:
         """Whether the oldest observation still counts for a domain."""
         if not self.window_responses:
             return super().keeps(window)
-        newer = sum((step.responses_D for step in list(window)[1:]), np.zeros(1, dtype=np.int64))
+        newer = sum((step.responses_U for step in list(window)[1:]), np.zeros(1, dtype=np.int64))
         return len(window) == 1 or bool((newer < self.window_responses).any())
 
-    def score(self, window: Sequence[DomainStep], seen: Cumulative) -> Float:
-        """u (D); NaN where no advantage was seen."""
-        count = seen.responses_D.astype(np.float64)
+    def score(self, window: Sequence[UnitStep], seen: Cumulative) -> Float:
+        """u (U); NaN where no advantage was seen."""
+        count = seen.responses_U.astype(np.float64)
         bonus = np.sqrt(2 * np.log(count.sum() + 1) / (count + 1))
         if self.window_responses:
             window = _newest(window, self.window_responses)
-        return window_mean(window, "advantage_D") + self.exploration * bonus
+        return window_mean(window, "advantage_U") + self.exploration * bonus
 
 
-def _newest(window: Sequence[DomainStep], responses: int) -> list[DomainStep]:
+def _newest(window: Sequence[UnitStep], responses: int) -> list[UnitStep]:
     """Steps whose values count only for domains that had not filled their window yet."""
-    size = len(window[-1].responses_D) if window else 0
+    size = len(window[-1].responses_U) if window else 0
     filled = np.zeros(size, dtype=np.int64)
     kept = []
     for step in reversed(window):
-        open_D = filled < responses
+        open_U = filled < responses
         kept.append(
-            DomainStep(
+            UnitStep(
                 step.step,
-                np.where(open_D, step.reward_D, np.nan),
-                np.where(open_D, step.advantage_D, np.nan),
-                np.where(open_D, step.responses_D, 0),
+                np.where(open_U, step.reward_U, np.nan),
+                np.where(open_U, step.advantage_U, np.nan),
+                np.where(open_U, step.responses_U, 0),
             )
         )
-        filled = filled + step.responses_D
+        filled = filled + step.responses_U
     return kept[::-1]
