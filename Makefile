@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-core check bench clean
+.PHONY: demo test test-core evidence check bench clean
 
 demo: $(VENV)/.core ## the main job on the bundled real trace; core only
 	$(BIN)/dfsim replay traces/ --strategy maxvar --out out/demo --force
@@ -11,11 +11,15 @@ demo: $(VENV)/.core ## the main job on the bundled real trace; core only
 	@echo "Pages: out/demo/index.html, out/screen/index.html. Skipped: the tests (make test)."
 
 test: $(VENV)/.live ## everything, live included
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not evidence"
+	@echo "Skipped: claims that take minutes to measure (make evidence)."
 
 test-core: $(VENV)/.dev ## the quick tests; leaves out what needs verl
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not live"
-	@echo "Skipped: tests marked live, which need verl (make test)."
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not live and not evidence"
+	@echo "Skipped: tests marked live, which need verl (make test), and claims that take minutes (make evidence)."
+
+evidence: $(VENV)/.live ## claims that take minutes to measure; what passed on this commit is not run again
+	$(BIN)/python tests/support/evidence.py .cache/evidence.jsonl
 
 check: $(VENV)/.dev ## style, types, floors
 	$(BIN)/ruff check .

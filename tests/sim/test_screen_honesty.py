@@ -28,6 +28,9 @@ SPREAD = np.sqrt(LIVE * 0.5 * 0.5 * (PROMPTS - LIVE) / (PROMPTS - 1))
 LIFT = 2 * norm.ppf(0.5 + 2 * SPREAD / LIVE)
 
 
+pytestmark = pytest.mark.evidence
+
+
 def candidate(name, seed, lift=0.0):
     own = f"{ROOT / 'tests' / 'support' / 'random_half.py'}:RandomHalf"
     return replace(build(own, {"seed": seed, "lift": lift}), name=name)
