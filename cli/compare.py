@@ -10,6 +10,8 @@ import typer
 
 from ..traces.errors import DfsimError
 from .options import Force, Json, Out, Quiet
+from .output import print_json
+from .progress import progress
 
 
 def compare(
@@ -55,7 +57,6 @@ def compare(
     """Judge finished runs: paired seeds, corrected tests, what they could have found."""
     from ..sim.compare.compare import compare as run
     from ..traces.files import check_new_folder, refuse_here
-    from .progress import progress
 
     paths, more = _split(runs)
     if out is not None:
@@ -88,9 +89,8 @@ def compare(
         write_compare(result, out, force)
     if json:
         from ..reports.compare_files import compare_record
-        from ..sim.result import dump_json
 
-        typer.echo(dump_json(compare_record(result)))
+        print_json(compare_record(result))
         return
     from ..reports.compare_tables import print_compare
     from ..reports.tables import console

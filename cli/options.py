@@ -43,6 +43,12 @@ Seed = Annotated[int, typer.Option(help="Seed of the resampling.")]
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 
+Params = Annotated[list[str] | None, typer.Option("-p", help="name=value.")]
+
+Override = Annotated[
+    list[str] | None, typer.Option("--override", help="A Hydra override for verl; may be repeated.")
+]
+
 
 class Commands(TyperGroup):
     """Commands whose results carry the call that made them, and whose mistakes are one line."""

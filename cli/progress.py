@@ -1,23 +1,28 @@
-"""A progress bar on stderr, shown only once a command has taken two seconds."""
+"""Progress on stderr: a bar once a command has taken two seconds, or lines of training steps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+import typer
 
 from ..sim.types import Progress
 
 SHOW_AFTER_SECONDS = 2.0
 
+OnStep = Callable[[int, Mapping[str, Any]], None]
+
 
 @contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Progress]:
     """Yield a function to call with (done, total or None)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     screen = Console(stderr=True)
     bar = Bar(
         TextColumn("{task.description}"),
@@ -43,3 +48,22 @@ def progress(title: str, quiet: bool) -> Iterator[Progress]:
         yield tick
     finally:
         bar.stop()
+
+
+@contextmanager
+def step_lines(
+    title: str, steps: int, quiet: bool
+) -> Iterator[Callable[[int, Mapping[str, Any]], None]]:
+    """Lines on stderr as verl reports its steps; the first takes about a minute."""
+    began = time.monotonic()
+    if not quiet:
+        typer.echo(f"{title}: starting verl, Ray and the tiny model; up to a minute …", err=True)
+
+    def on_step(step: int, metrics: Mapping[str, Any]) -> None:
+        if not quiet:
+            reward = metrics.get("critic/rewards/mean")
+            shown = "" if reward is None else f", mean reward {reward:.3f}"
+            seconds = time.monotonic() - began
+            typer.echo(f"{title}: step {step} of {steps}{shown} ({seconds:.0f} s)", err=True)
+
+    yield on_step

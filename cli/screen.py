@@ -22,6 +22,8 @@ from .options import (
     SuccessThreshold,
     Sweep,
 )
+from .output import print_json
+from .progress import progress
 
 
 def screen(
@@ -55,12 +57,10 @@ def screen(
     from ..reports.screen_files import screen_record, write_screen
     from ..reports.screen_tables import print_screen
     from ..reports.tables import console
-    from ..sim.result import dump_json
     from ..sim.screen.screen import screen as run
     from ..sim.success import Success
     from ..strategies.grammar import strategies_from
     from ..traces.store import open_trace
-    from .progress import progress
 
     traces = [open_trace(path) for path in paths]
     solved = Success(success, success_threshold)
@@ -87,7 +87,7 @@ def screen(
     if out is not None:
         write_screen(result, out, force)
     if json:
-        typer.echo(dump_json(screen_record(result)))
+        print_json(screen_record(result))
         return
     terminal = console()
     print_screen(result, terminal)

@@ -1,16 +1,15 @@
-"""The commands that judge and show: thin, and free of heavy imports until one runs."""
+"""``dfsim report``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .compare import compare
-from .options import Json
-from .screen import screen
+from .options import (
+    Json,
+)
 
 
 def report(
@@ -23,9 +22,3 @@ def report(
 
     page = str(write_page_again(folder))
     typer.echo(dump_json({"page": page}) if json else f"Written: {page}")
-
-
-PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
-    "Offline": (screen, report),
-    "Finished runs": (compare,),
-}
