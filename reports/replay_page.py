@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..sim.estimators.evenness import ERROR_LANGUAGE, ERROR_SMALL
+from ..sim.estimators import CATALOG
 from ..sim.mix.summary import MixReport
 from ..sim.replay.diagnosis import live_groups
 from ..sim.result import Estimates, ReplayResult, StrategyResult
@@ -18,20 +18,6 @@ from .sensitivity import STEM, sweeps
 from .tables import HEADINGS, number, sampling, span, strategy_cells, trace_line
 from .text_page import NO_TEXT, text_sections
 
-HELP = {
-    "effective_batch": "How many live prompt groups of the uniform update this one is worth: a "
-    f"model, typically off by a factor of up to {ERROR_SMALL:g} on small trained policies and "
-    f"{ERROR_LANGUAGE:g} on a pretrained language model. Read it with its bracket.",
-    "effective_batch_low": "Both ends of what the noise model leaves open. Least sure for rules "
-    "that favour one reward class or short answers (gfpo) and for token weights (ar).",
-    "trained_token_frac": "Share of generated tokens that reach the gradient.",
-    "signal_scale": "The policy gradient against the uniform update's. AdamW and gradient clipping "
-    "cancel a constant factor, not its variation; under SGD it is a learning-rate change.",
-    "group_bias": "Share of a group's signal that no longer cancels: 0 for GRPO where responses "
-    "count alike (token-mean weighs long ones more), 1 when one sign is kept.",
-    "wasted_token_frac": "Share of generated tokens that never reach the gradient, even where they "
-    "were kept.",
-}
 MANY = 4
 """Domains that a sentence names."""
 INTERVAL = (
@@ -161,7 +147,7 @@ def _sections(result: ReplayResult) -> Iterator[Section]:
 def _table(result: ReplayResult) -> Table:
     columns = [Column("strategy", kind="text")]
     for name, heading in HEADINGS.items():
-        columns.append(Column(" ".join(heading.split()), HELP[name]))
+        columns.append(Column(" ".join(heading.split()), CATALOG[name].help))
         if name == "effective_batch_low":
             columns.append(Column("95 % interval", INTERVAL))
     rows = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..sim.estimators import CATALOG
 from ..sim.mix.screened import ScreenedSampler
 from ..sim.result import ReplayResult
 from ..sim.screen.result import RankAgreement, Screened
@@ -12,7 +13,6 @@ from ..traces.findings import Finding
 from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
 from .mix_page import steering_section
 from .origin import made_by
-from .replay_page import HELP
 from .screen_tables import (
     COLUMNS,
     agreement_sentence,
@@ -109,7 +109,7 @@ def _table(rows: Sequence[Screened], trace: Mapping[str, Any], record: Mapping[s
     legend = difference_legend(record["by"], compared["no_claim"], compared["comparisons"])
     columns = [
         Column("strategy", kind="text"),
-        *(Column(" ".join(HEADINGS[name].split()), HELP[name]) for name in COLUMNS),
+        *(Column(" ".join(HEADINGS[name].split()), CATALOG[name].help) for name in COLUMNS),
         Column(f"difference to {record['baseline']}", legend),
         Column("verdict", _VERDICTS, kind="text"),
     ]

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..sim.estimators import CATALOG
 from ..sim.inspect.census import Census
 from ..sim.replay.data_check import Truncation
 from ..sim.replay.diagnosis import live_groups
@@ -42,14 +43,11 @@ def span(low: float, high: float) -> str:
     return f"[{live_groups(low)}, {live_groups(high)}]"
 
 
-HEADINGS = {
-    "effective_batch": "effective\nbatch",
-    "effective_batch_low": "\nbracket",
-    "trained_token_frac": "trained\ntokens",
-    "signal_scale": "signal\nscale",
-    "group_bias": "group\nbias",
-    "wasted_token_frac": "\nwaste",
-}
+_SHOWN = (
+    *("effective_batch", "effective_batch_low", "trained_token_frac"),
+    *("signal_scale", "group_bias", "wasted_token_frac"),
+)
+HEADINGS = {name: CATALOG[name].heading for name in _SHOWN}
 """Estimator → heading of the column whose value it is, or starts with."""
 
 

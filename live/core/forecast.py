@@ -9,21 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ...sim.estimators import CATALOG
 from ...sim.mix.summary import MixReport
 from ...sim.replay.loop import replay
 from ...traces.findings import plain
 from ...traces.store import Trace
 from .promotion import Promotion, forecast_of
-
-_HEADLINES = (
-    *("effective_batch", "effective_batch_low", "effective_batch_high"),
-    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
-    *("kept_frac", "trained_token_frac", "wasted_token_frac", "weight_mean", "weight_max"),
-)
-"""Estimators that a terminal shows as forecast beside observed; ``--json`` has all."""
-
-GROW = ("effective_batch", "ess_", "kish_", "num_", "signal_to_noise")
-"""Estimators, by how their names start, that grow with the groups of a step."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +59,11 @@ def compare_forecast(trace: Trace, promotion: Promotion) -> Iterator[Comparison]
         )
         seen = plain(observed[name].mean) if name in observed else None
         inside = None
-        grows = name.startswith(GROW) and not same_size
+        grows = CATALOG[name].grows and not same_size
         if seen is not None and low is not None and high is not None and not grows:
             slack = 1e-9 * max(abs(low), abs(high), 1e-9)
             inside = low - slack <= seen <= high + slack
-        yield Comparison(name, mean, low, high, seen, inside, name in _HEADLINES)
+        yield Comparison(name, mean, low, high, seen, inside, CATALOG[name].headline)
 
 
 def compare_mix(

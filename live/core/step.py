@@ -9,20 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ...sim.estimators import CATALOG
 from ...strategies.base import Decision
 from ...strategies.spec import Spec
 from .delivery import Applied
 from .proof import Seen, Verdict, whole
 from .rows import Responses
 from .steer import DRAWN
-
-HEADLINE = (
-    *("effective_batch", "effective_batch_low", "effective_batch_high"),
-    *("signal_scale", "loss_scale", "group_bias", "live_group_frac"),
-    *("kept_frac", "trained_token_frac", "wasted_token_frac"),
-    *("weight_mean", "weight_std", "weight_max"),
-)
-"""Estimators that a live run logs every step; replay of its capture gives all."""
 
 
 @dataclass
@@ -73,9 +66,9 @@ class LiveStep:
         found: dict[str, float] = {"dfsim/decide_seconds": self.seconds}
         for name, values in self.estimates.items():
             prefix = "dfsim" if name == self.delivered else f"dfsim/{Spec.parse(name).short}"
-            for estimator in HEADLINE:
-                if estimator in values and math.isfinite(values[estimator]):
-                    found[f"{prefix}/{estimator}"] = values[estimator]
+            for estimator, value in values.items():
+                if CATALOG[estimator].headline and math.isfinite(value):
+                    found[f"{prefix}/{estimator}"] = value
         if self.applied is not None:
             found["dfsim/update_skipped"] = float(skipped)
             found["dfsim/rescale"] = self.applied.scale

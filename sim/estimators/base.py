@@ -50,14 +50,16 @@ class Part:
     across: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Estimator:
     """One reported number.
 
     Attributes:
         name: as in every table and file.
         unit: what it counts.
-        meaning: one sentence.
+        formula: how it is computed; symbols as in ``docs/numbers.md``.
+        help: what it says, in a sentence or two.
+        heading: of its column in tables of strategies; empty where they do not show it.
         parts: summands per group.
         value: sums of the parts, each of one shape, → value of that shape; NaN = not estimable.
         needs: what it can't be computed without, keys of ``MISSING``.
@@ -66,11 +68,16 @@ class Estimator:
             mean of the step values).
         interval: why the group bootstrap gives none, or an empty string.
         domain_parts: parts to use inside one domain where they differ.
+        better: whether ``more`` or ``less`` of it orders strategies; ``None``: it orders nothing.
+        headline: whether a live run logs it every step, and a verification shows it.
+        grows: whether it grows with the groups of a step.
     """
 
     name: str
     unit: str
-    meaning: str
+    formula: str
+    help: str
+    heading: str = ""
     parts: tuple[Part, ...]
     value: Callable[..., Any]
     needs: tuple[Needs, ...] = ()
@@ -78,6 +85,9 @@ class Estimator:
     run: Literal["mean", "pooled", "cv"] = "mean"
     interval: str = ""
     domain_parts: tuple[Part, ...] | None = None
+    better: Literal["more", "less"] | None = None
+    headline: bool = False
+    grows: bool = False
 
 
 def kish(total: Any, squares: Any) -> Float:

@@ -24,31 +24,41 @@ _NO_SIGNAL = "no live group carries a weighted advantage"
 
 ESTIMATORS = (
     Estimator(
-        "group_bias",
-        "share of signal",
-        "mean over signal groups of |Σ c w A| / Σ c w|A|: 0 for GRPO where responses count alike, "
-        "1 when one sign is kept",
-        (Part(_bias), SIGNAL_GROUPS),
-        ratio,
-        LOSS,
+        name="group_bias",
+        unit="share of signal",
+        formula="mean over signal groups of |ΣcwA| / Σcw|A|",
+        help=(
+            "Share of a group's signal that no longer cancels: 0 for GRPO where "
+            "responses count alike (token-mean weighs long ones more), 1 when one "
+            "sign is kept."
+        ),
+        heading="group\nbias",
+        parts=(Part(_bias), SIGNAL_GROUPS),
+        value=ratio,
+        needs=LOSS,
         nan_reason=_NO_SIGNAL,
+        better="less",
+        headline=True,
     ),
     Estimator(
-        "one_sided_frac",
-        "share of signal groups",
-        "signal groups that keep advantages of one sign only",
-        (Part(_one_sided), SIGNAL_GROUPS),
-        ratio,
-        LOSS,
+        name="one_sided_frac",
+        unit="share of signal groups",
+        formula="signal groups with w|A| > 0 for one sign of A only, over all of them",
+        help="signal groups that keep advantages of one sign only",
+        parts=(Part(_one_sided), SIGNAL_GROUPS),
+        value=ratio,
+        needs=LOSS,
         nan_reason=_NO_SIGNAL,
+        better="less",
     ),
     Estimator(
-        "positive_share",
-        "share of signal",
-        "signal that pushes responses up",
-        (Part(lambda w: w.positive_KG), SIGNAL),
-        ratio,
-        LOSS,
+        name="positive_share",
+        unit="share of signal",
+        formula="Σ over A > 0 of cw|A|, over Σcw|A|",
+        help="signal that pushes responses up",
+        parts=(Part(lambda w: w.positive_KG), SIGNAL),
+        value=ratio,
+        needs=LOSS,
         nan_reason="nothing carries a weighted advantage",
     ),
 )

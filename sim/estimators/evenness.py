@@ -129,56 +129,95 @@ _UNDEFINED = "no token carries a gradient, so noise can't be compared"
 
 ESTIMATORS = (
     Estimator(
-        "kish_groups",
-        "groups",
-        "evenness of the signal over prompts; blind to thinning inside a group",
-        (SIGNAL, SIGNAL_SQ),
-        kish,
-        LOSS,
+        name="kish_groups",
+        unit="groups",
+        formula="(Σs)²/Σs², s = Σ c w|A| of a group",
+        help="evenness of the signal over prompts; blind to thinning inside a group",
+        parts=(SIGNAL, SIGNAL_SQ),
+        value=kish,
+        needs=LOSS,
+        better="more",
+        grows=True,
     ),
     Estimator(
-        "kish_responses",
-        "responses",
-        "evenness of the signal over responses",
-        (SIGNAL, Part(lambda w: w.group_sum(np.square(w.signal_KN)))),
-        kish,
-        LOSS,
+        name="kish_responses",
+        unit="responses",
+        formula="(Σs)²/Σs², s = c w|A| of a response",
+        help="evenness of the signal over responses",
+        parts=(SIGNAL, Part(lambda w: w.group_sum(np.square(w.signal_KN)))),
+        value=kish,
+        needs=LOSS,
+        better="more",
+        grows=True,
     ),
     Estimator(
-        "signal_to_noise",
-        "groups",
-        "squared signal, added up inside domains and squared across, over the responses' noise; "
-        "compare with none's only",
-        (PROJECTION, ENERGY),
-        lambda big, q: ratio(np.square(big), q),
-        LOSS,
+        name="signal_to_noise",
+        unit="groups",
+        formula=(
+            "S² / Σ c²w²A²u; S_g = Σ c w A (r − group mean) of a group, S their sum "
+            "inside a domain and the root of squares across domains"
+        ),
+        help=(
+            "squared signal, added up inside domains and squared across, over the "
+            "responses' noise; compare with none's only"
+        ),
+        parts=(PROJECTION, ENERGY),
+        value=lambda big, q: ratio(np.square(big), q),
+        needs=LOSS,
         nan_reason="nothing carries a gradient",
+        better="more",
+        grows=True,
     ),
     Estimator(
-        "effective_batch",
-        "live groups of the uniform update",
-        "how many of the uniform update's live prompt groups this update is worth",
-        _POINT,
-        effective_batch,
-        LOSS,
+        name="effective_batch",
+        unit="live groups of the uniform update",
+        formula=(
+            "L / ((1−φ)/γ + φ/ρ); L live groups, γ evenness over prompts, ρ signal to "
+            "noise, both over none's"
+        ),
+        help=(
+            "How many live prompt groups of the uniform update this one is worth: a model, "
+            f"typically off by a factor of up to {ERROR_SMALL:g} on small trained policies and "
+            f"{ERROR_LANGUAGE:g} on a pretrained language model. Read it with its bracket."
+        ),
+        heading="effective\nbatch",
+        parts=_POINT,
+        value=effective_batch,
+        needs=LOSS,
         nan_reason=_UNDEFINED,
+        better="more",
+        headline=True,
+        grows=True,
     ),
     Estimator(
-        "effective_batch_low",
-        "live groups of the uniform update",
-        "the smallest size that the noise model leaves open: the bracket's low end",
-        _BRACKET,
-        _low,
-        LOSS,
+        name="effective_batch_low",
+        unit="live groups of the uniform update",
+        formula="L times the smallest size of 16 models",
+        help=(
+            "Both ends of what the noise model leaves open. Least sure for rules that "
+            "favour one reward class or short answers (gfpo) and for token weights "
+            "(ar)."
+        ),
+        heading="\nbracket",
+        parts=_BRACKET,
+        value=_low,
+        needs=LOSS,
         nan_reason=_UNDEFINED,
+        better="more",
+        headline=True,
+        grows=True,
     ),
     Estimator(
-        "effective_batch_high",
-        "live groups of the uniform update",
-        "the largest size that the noise model leaves open: the bracket's high end",
-        _BRACKET,
-        _high,
-        LOSS,
+        name="effective_batch_high",
+        unit="live groups of the uniform update",
+        formula="L times the largest size of 16 models",
+        help=("the largest size that the noise model leaves open: the bracket's high end"),
+        parts=_BRACKET,
+        value=_high,
+        needs=LOSS,
         nan_reason=_UNDEFINED,
+        better="more",
+        headline=True,
+        grows=True,
     ),
 )

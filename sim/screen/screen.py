@@ -16,6 +16,7 @@ from ...traces.errors import DfsimError, TraceError, nearest
 from ...traces.ragged import Float
 from ...traces.spelling import option
 from ...traces.store import as_trace
+from ..estimators import CATALOG
 from ..estimators.evenness import PHI
 from ..estimators.step import BASELINE
 from ..mix.screened import screen_sampler
@@ -37,22 +38,8 @@ if TYPE_CHECKING:
 
 BY = "effective_batch_low"
 
-# 1: more is better; -1: less is.
-DIRECTIONS = {
-    "effective_batch": 1,
-    "effective_batch_low": 1,
-    "effective_batch_high": 1,
-    "kish_groups": 1,
-    "kish_responses": 1,
-    "signal_to_noise": 1,
-    "signal_group_frac": 1,
-    "ess_responses": 1,
-    "ess_tokens": 1,
-    "group_bias": -1,
-    "one_sided_frac": -1,
-    "trained_token_frac": -1,
-    "weight_max": -1,
-}
+ORDERS = tuple(estimator.name for estimator in CATALOG.values() if estimator.better)
+"""Estimators that a screen can go by."""
 
 
 def screen(
@@ -103,10 +90,10 @@ def screen(
     listed = [as_trace(trace) for trace in given]
     if not listed:
         raise DfsimError("no trace is named; give one, or several of different runs")
-    if by not in DIRECTIONS:
-        have = ", ".join(DIRECTIONS)
+    if by not in ORDERS:
+        have = ", ".join(ORDERS)
         raise DfsimError(
-            f"{option('by', by)} orders nothing{nearest(by, DIRECTIONS)}; it takes: {have}"
+            f"{option('by', by)} orders nothing{nearest(by, ORDERS)}; it takes: {have}"
         )
     built = [build(s) if isinstance(s, str) else s for s in strategies]
     weighing = [s for s in built if not isinstance(s, SamplingStrategy)]
@@ -189,7 +176,7 @@ def _screened(
     baseline: str,
 ) -> TraceScreen:
     names = list(result.strategies)
-    sign = DIRECTIONS[by]
+    sign = 1 if CATALOG[by].better == "more" else -1
     series_SK = step_values(result, by)
     differences = compare_series(series_SK)
     steps = sorted(set(result.step_records["step"]))

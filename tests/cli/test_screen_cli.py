@@ -137,7 +137,7 @@ def test_out_of_others_is_left_alone(even, tmp_path):
     ("args", "said"),
     [
         (["--by", "effective_bach"], ["effective_bach", "did you mean 'effective_batch'"]),
-        (["--by", "signal_scale"], ["signal_scale", "it takes: effective_batch"]),
+        (["--by", "signal_scale"], ["signal_scale", "it takes: ", "effective_batch"]),
         (["-s", "topk", "--baseline", "maxvar"], ["--baseline maxvar", "they are: none, topk"]),
         (["-s", "dump_ucb"], ["dump_ucb", "--map domain="]),
         (["-s", "dump_ucb+maxvar"], ["dump_ucb+maxvar", "--map domain="]),

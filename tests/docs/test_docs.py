@@ -86,6 +86,13 @@ def test_every_number_and_diagnosis_is_explained_and_nothing_else():
     assert table_names(PAGES["numbers.md"]) == known
 
 
+def test_every_estimator_is_defined_as_the_code_defines_it():
+    section = PAGES["numbers.md"].partition("\n## Estimators\n")[2].partition("\n## ")[0]
+    rows = [re.split(r"(?<!\\)\|", line) for line in section.splitlines() if line.startswith("| `")]
+    shown = {row[1].strip(" `"): row[3].strip().replace("\\|", "|") for row in rows}
+    assert shown == {name: estimator.formula for name, estimator in CATALOG.items()}
+
+
 def test_every_finding_about_the_data_is_explained_and_nothing_else():
     packages = ("live", "reports", "sim", "strategies", "traces")
     modules = {p.relative_to(ROOT).as_posix() for d in packages for p in (ROOT / d).rglob("*.py")}
