@@ -114,7 +114,7 @@ def replay(
                 on_decision=each_of(watchers),
             )
     mixers = list(result.mixers.values())
-    left_out = [f"{name} was left out: {reason}" for name, reason in skipped.items()]
+    left_out = [f"{name} was left out: it needs {reason}" for name, reason in skipped.items()]
     result = dataclasses.replace(result, notes=[*left_out, *result.notes])
     if out is not None:
         from ..reports.files import write_replay

@@ -256,7 +256,7 @@ def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
     ran = [n for n in WEIGHING if n not in found.cannot_run]
     yield "can run", ", ".join(ran)
     for name, reason in found.cannot_run.items():
-        yield "can't run", f"{name}: {reason}"
+        yield "can't run", f"{name} needs {reason}"
     yield "precision", _precision(found)
 
 
@@ -308,7 +308,9 @@ def print_strategies(out: Console, reasons: dict[str, str] | None) -> None:
         out.print(heading)
         lines = [preset.summary]
         if reasons is not None:
-            lines.append(f"can't run here: {reasons[name]}" if name in reasons else "runs here")
+            lines.append(
+                f"can't run here: needs {reasons[name]}" if name in reasons else "runs here"
+            )
         for line in lines:
             out.print(Padding(Text(line), (0, 0, 0, 2)))
         _print_parameters(preset_parameters(preset).values(), out)
@@ -356,10 +358,10 @@ def print_import(
 
 def lacking_lines(lacking: Mapping[str, str]) -> list[str]:
     """Why strategies can't run, those with one reason on one line."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in lacking.items():
-        reasons.setdefault(reason.partition(" needs ")[2] or reason, []).append(name)
-    return [f"{', '.join(names)}: needs {why}" for why, names in reasons.items()]
+    names_by_need: dict[str, list[str]] = {}
+    for name, need in lacking.items():
+        names_by_need.setdefault(need, []).append(name)
+    return [f"{', '.join(names)}: needs {need}" for need, names in names_by_need.items()]
 
 
 def strategies_record(reasons: dict[str, str] | None) -> dict[str, object]:

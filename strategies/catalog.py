@@ -62,6 +62,7 @@ class Preset:
         source: paper or system.
         fixed: parameters that make the preset what it is; users can't set them.
         defaults: defaults that differ from the rule's own.
+        renormalised: the preset that is this one with advantages re-normalised among what it keeps.
     """
 
     scorer: str
@@ -70,6 +71,7 @@ class Preset:
     source: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    renormalised: str = ""
 
     @property
     def samples(self) -> bool:
@@ -108,6 +110,7 @@ PRESETS: dict[str, Preset] = {
         "the half of each group whose rewards vary most",
         _MAXVAR,
         fixed={"renormalise": False},
+        renormalised="maxvar@paper",
     ),
     "maxvar@paper": Preset(
         "reward",
@@ -122,6 +125,7 @@ PRESETS: dict[str, Preset] = {
         "each group's k best by reward per token, or shortest",
         _GFPO,
         fixed={"renormalise": False},
+        renormalised="gfpo@paper",
     ),
     "gfpo@paper": Preset(
         "token_efficiency",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .advantage import AdvantageConfig, live_groups
-from .errors import TraceError
+from .errors import MissingColumnError
 from .ragged import AnyArray, Bool, Bucket, Float, Int, buckets, offsets_of, segment_sum
 from .schema import COLUMNS, REQUIRED
 
@@ -266,15 +266,16 @@ class RolloutBatch:
         return replace(self, **changes)
 
 
-def missing_column(name: str, wanted_by: str, extras: Mapping[str, Any]) -> TraceError:
+def missing_column(name: str, wanted_by: str, extras: Mapping[str, Any]) -> MissingColumnError:
     """Build the error for a column that a trace lacks."""
     if name in COLUMNS:
-        return TraceError(
-            f"{wanted_by} needs column '{name}' ({COLUMNS[name].help}), which the trace lacks: "
-            f"{COLUMNS[name].remedy}"
+        return MissingColumnError(
+            wanted_by,
+            f"column '{name}' ({COLUMNS[name].help}), which the trace lacks: "
+            f"{COLUMNS[name].remedy}",
         )
     have = ", ".join(sorted(extras)) or "none"
-    return TraceError(
-        f"{wanted_by} needs column '{name}', which the trace lacks: numeric extra columns of this "
-        f"trace are {have}"
+    return MissingColumnError(
+        wanted_by,
+        f"column '{name}', which the trace lacks: numeric extra columns of this trace are {have}",
     )

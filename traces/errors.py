@@ -17,6 +17,19 @@ class TraceError(DfsimError):
     """A trace, or a file to import, is missing something or holds what it must not."""
 
 
+class MissingColumnError(TraceError):
+    """A trace lacks a column.
+
+    Attributes:
+        subject: what needs it.
+        need: the column and how to get it, completing "… needs ".
+    """
+
+    def __init__(self, subject: str, need: str) -> None:
+        super().__init__(f"{subject} needs {need}")
+        self.subject, self.need = subject, need
+
+
 class StrategyError(DfsimError):
     """A strategy is unknown, gets a wrong parameter, or breaks an invariant."""
 

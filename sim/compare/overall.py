@@ -10,6 +10,7 @@ import numpy as np
 from ...traces.errors import DfsimError, nearest
 from ...traces.ragged import Float
 from ...traces.spelling import option
+from ..stats.ranks import ScorePair
 from .benchmarks import known_domains, known_suites
 
 _WORDS = (
@@ -89,9 +90,7 @@ def overall_weights(metrics: Sequence[str], domains: Groups) -> Float:
     return np.asarray(np.mean([weights_of(metrics, m) for m in held], axis=0))
 
 
-def rank_pairs(
-    metrics: Sequence[str], overall: Overall
-) -> dict[tuple[str, str], tuple[Float, Float]]:
+def rank_pairs(metrics: Sequence[str], overall: Overall) -> dict[ScorePair, tuple[Float, Float]]:
     """Pairs of scores whose orders of methods are compared, by name, with their weights.
 
     Each subset with the overall score, and each domain with the overall score of the others.
@@ -100,14 +99,14 @@ def rank_pairs(
     held = {d: m for d, m in overall.domains.items() if set(m) & set(metrics)}
     name = overall_name(metrics, overall.domains)
     pairs = {
-        (subset, name): (weights_of(metrics, members), weight_M)
+        ScorePair(subset, name): (weights_of(metrics, members), weight_M)
         for subset, members in overall.subsets.items()
         if set(members) <= set(metrics)
     }
     if len(held) > 1:
         for domain, members in held.items():
             others = {d: m for d, m in held.items() if d != domain}
-            pairs[domain, f"the overall without {domain}"] = (
+            pairs[ScorePair(domain, f"the overall without {domain}", domain)] = (
                 weights_of(metrics, members),
                 overall_weights(metrics, others),
             )

@@ -261,7 +261,7 @@ def _whole(value: float) -> str:
 
 def _ranks(cell: CellResult, by: Standard) -> Iterator[str]:
     """The named subset, or the weakest agreement; the rest stands in the table."""
-    subsets = [r for r in cell.ranks if not r.second.startswith("the overall without")]
+    subsets = [r for r in cell.ranks if not r.left_out]
     known = sorted((r for r in cell.ranks if not math.isnan(r.p)), key=lambda r: r.p)
     looked = len(subsets or known)
     for rank in subsets or known[:1]:
@@ -282,9 +282,8 @@ def _rank(rank: RankStability, level: float) -> str:
     else:
         noise = "noise alone gives as little agreement that often"
     if rank.median is not None:
-        left_out = rank.first.removeprefix("all but ")
         return (
-            f"The order of methods changes most by leaving out {left_out}: it then correlates "
+            f"The order of methods changes most by leaving out {rank.left_out}: it then correlates "
             f"{signed(rank.correlation)} with the order by all (median over "
             f"benchmarks {signed(rank.median)}); if all methods were alike, P(so low) "
             f"{_is(rank.p)}: {noise}."

@@ -16,7 +16,7 @@ from ...strategies.catalog import WEIGHING
 from ...traces.batch import RolloutBatch
 from ...traces.checks.advantages import AdvantageReport, sentences
 from ...traces.checks.group_sizes import GroupSizes
-from ...traces.errors import TraceError
+from ...traces.errors import MissingColumnError
 from ...traces.findings import CHOSEN, Finding, plain
 from ...traces.ragged import segment_span, segment_sum
 from ...traces.store import as_trace
@@ -120,7 +120,7 @@ class Census:
         drift: status → prompts; ``None`` without prompt ids, where no prompt came twice, where
             rows were chosen, or where rewards are continuous and nobody said when they are solved.
         revisited: prompts seen at more than one step.
-        cannot_run: preset → reason.
+        cannot_run: preset → what it needs.
         baseline: ``none``'s effective batch over the run.
     """
 
@@ -347,13 +347,13 @@ def _findings(
 
 
 def cannot_run(trace: Trace, names: Iterable[str] = WEIGHING) -> dict[str, str]:
-    """Presets, by default those that weigh, that the trace can't run, with the reason."""
+    """Presets, by default those that weigh, that the trace can't run: name → what each needs."""
     reasons = {}
     for name in names:
         try:
             trace.require(build(name).columns, name)
-        except TraceError as error:
-            reasons[name] = str(error)
+        except MissingColumnError as error:
+            reasons[name] = error.need
     return reasons
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...strategies.base import Decision, Strategy
+from ...strategies.catalog import PRESETS
 from ...strategies.signals import TokenEfficiency
+from ...strategies.spec import Spec
 from ...traces.findings import Finding
 from ...traces.ragged import Float
 from ...traces.spelling import option
@@ -199,11 +202,20 @@ def _biased_groups(run: RunFacts) -> Iterator[Finding]:
     bias, one_sided = run.mean("group_bias"), run.mean("one_sided_frac")
     if bias > BIAS_LIMIT:
         push = "up" if run.mean("positive_share") > 0.5 else "down"
+        evidence: dict[str, Any] = {
+            "group_bias": bias,
+            "positive_share": run.mean("positive_share"),
+        }
+        variant = _renormalised(run.name)
+        cure = "Weigh whole groups alike, or re-centre advantages after weighting, to avoid it."
+        if variant is not None:
+            evidence["variant"] = variant
+            cure = f"{variant} re-normalises advantages inside the kept subset, which removes that."
         yield Finding(
             "biased_groups",
             f"{run.name} unbalances groups: {bias:.0%} of a group's signal no longer cancels, and "
-            f"pushes responses {push} on the whole. {_cure(run)}",
-            {"group_bias": bias, "positive_share": run.mean("positive_share")},
+            f"pushes responses {push} on the whole. {cure}",
+            evidence,
         )
     if one_sided > 0.5:
         yield Finding(
@@ -216,12 +228,13 @@ def _biased_groups(run: RunFacts) -> Iterator[Finding]:
         )
 
 
-def _cure(run: RunFacts) -> str:
-    params = run.strategy.params
-    if params.get("renormalise") is False and run.name.split("[")[0] in ("maxvar", "gfpo"):
-        paper = run.name.replace(run.name.split("[")[0], run.name.split("[")[0] + "@paper", 1)
-        return f"{paper} re-normalises advantages inside the kept subset, which removes that."
-    return "Weigh whole groups alike, or re-centre advantages after weighting, to avoid it."
+def _renormalised(name: str) -> str | None:
+    """The same strategy with advantages re-normalised, where the catalog has one."""
+    spec = Spec.parse(name)
+    preset = PRESETS.get(spec.preset)
+    if preset is None or not preset.renormalised:
+        return None
+    return str(replace(Spec.parse(preset.renormalised), point=spec.point))
 
 
 def _tie_break(run: RunFacts) -> Iterator[Finding]:

@@ -124,7 +124,7 @@ class TraceScreen:
         differences: of every pair, by index in ``names``.
         names: strategies in the order of the replay, ``none`` first.
         choices: sweeps, chosen on the first half and judged on the second.
-        cannot_run: strategy → reason.
+        cannot_run: strategy → what it needs.
         foreign: whether another trainer than verl made it, so that nothing of it can be promoted.
         shortlist: headings and their sentences, most useful first.
         by: the estimator that orders.

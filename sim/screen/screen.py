@@ -12,7 +12,7 @@ from scipy import stats
 
 from ...strategies.build import AnyStrategy, build
 from ...strategies.sample.base import SamplingStrategy
-from ...traces.errors import DfsimError, TraceError, nearest
+from ...traces.errors import DfsimError, MissingColumnError, TraceError, nearest
 from ...traces.ragged import Float
 from ...traces.spelling import option
 from ...traces.store import as_trace
@@ -114,7 +114,9 @@ def screen(
         done = sum(lengths[: len(found)])
         runnable, reasons = _runnable(trace, built)
         if baseline in reasons:
-            raise TraceError(f"{option('baseline', baseline)} can't run: {reasons[baseline]}")
+            raise TraceError(
+                f"{option('baseline', baseline)} can't run: it needs {reasons[baseline]}"
+            )
         agreement = Agreement([n for n in names if n not in reasons])
         result = replay(
             trace,
@@ -152,18 +154,18 @@ def _shifted(progress: Progress | None, before: int, total: int) -> Progress | N
 def _runnable(
     trace: Trace, strategies: Sequence[AnyStrategy]
 ) -> tuple[list[AnyStrategy], dict[str, str]]:
-    """Strategies that the trace can run, and why it can't run the others."""
+    """Strategies that the trace can run, and what the others need."""
     runnable: list[AnyStrategy] = []
-    reasons = {}
+    needs: dict[str, MissingColumnError] = {}
     for strategy in strategies:
         try:
             trace.require(strategy.columns, strategy.name)
             runnable.append(strategy)
-        except TraceError as error:
-            reasons[strategy.name] = str(error)
-    if reasons and not any(s.name != BASELINE for s in runnable):
-        raise TraceError(next(iter(reasons.values())))
-    return runnable, reasons
+        except MissingColumnError as error:
+            needs[strategy.name] = error
+    if needs and not any(s.name != BASELINE for s in runnable):
+        raise next(iter(needs.values()))
+    return runnable, {name: error.need for name, error in needs.items()}
 
 
 def _screened(

@@ -68,8 +68,9 @@ def judge(
 
 def _warned(row: Screened, rows: Sequence[Screened]) -> Screened:
     """A row whose advice names a strategy that this screen itself advises against says so."""
-    for other in rows:
-        if f" {other.name} re-normalises" in row.sentence and other.verdict in ("thin", "beaten"):
+    advised = {d.evidence.get("variant") for d in row.result.diagnosis if d.name in CARE}
+    for other in rows if row.verdict == "care" else ():
+        if other.name in advised and other.verdict in ("thin", "beaten"):
             word = "too thin" if other.verdict == "thin" else "beaten"
             return replace(row, sentence=f"{row.sentence} ({other.name} itself is {word} here.)")
     return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,14 @@ MIN_METHODS = 3
 _DIGITS = 9  # means that differ by rounding alone are ties
 _ROUNDING = 1e-9
 _BLOCK = 2_000_000
+
+
+class ScorePair(NamedTuple):
+    """Names of two scores, and the domain that the second leaves out, if it does."""
+
+    first: str
+    second: str
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,7 @@ class RankStability:
         p_spread_second: likewise.
         median: of the correlations, where the first score leaves out one benchmark at a time and
             ``correlation`` is the lowest of them; else ``None``.
+        left_out: the benchmark or domain that one score leaves out, or an empty string.
     """
 
     first: str
@@ -44,6 +54,7 @@ class RankStability:
     spread_second: float
     p_spread_second: float
     median: float | None = None
+    left_out: str = ""
 
 
 def spearman(a_PK: Float, b_PK: Float) -> Float:
@@ -83,7 +94,7 @@ def permuted_means(
 
 def rank_stability(
     score_SKM: Float,
-    pairs: Mapping[tuple[str, str], tuple[Float, Float]],
+    pairs: Mapping[ScorePair, tuple[Float, Float]],
     rng: np.random.Generator,
     permutations: int = PERMUTATIONS,
 ) -> list[RankStability]:
@@ -106,10 +117,12 @@ def rank_stability(
     p_spread = _high_p(spread_1X[0], spread_PX)
     return [
         RankStability(
-            *names,
+            names.first,
+            names.second,
             *(float(rho_1Y[0, i]), float(p_rho[i])),
             *(float(spread_1X[0, 2 * i]), float(p_spread[2 * i])),
             *(float(spread_1X[0, 2 * i + 1]), float(p_spread[2 * i + 1])),
+            left_out=names.left_out,
         )
         for i, names in enumerate(pairs)
     ]
@@ -150,6 +163,7 @@ def leave_one_out(
         *(float(spread_1X[0, lowest]), float(p_spread[lowest])),
         *(float(spread_1X[0, -1]), float(p_spread[-1])),
         median=float(np.median(rho_1Y[0])),
+        left_out=metrics[at[lowest]],
     )
 
 

@@ -92,7 +92,7 @@ def test_parameters_and_compositions_reach_the_strategy(small):
 
 def test_all_leaves_out_what_the_trace_cannot_run_and_says_so(bare):
     text = printed("replay", bare, "-s", "all", *QUICK)
-    assert "ar was left out: ar needs column 'old_log_probs'" in " ".join(text.split())
+    assert "ar was left out: it needs column 'old_log_probs'" in " ".join(text.split())
     record = json.loads(printed("replay", bare, "-s", "all", "--json", *QUICK))
     kept = [n for n in WEIGHING if n.split("@")[0] not in ("ar", "gfpo")]
     assert list(record["strategies"]) == kept

@@ -74,9 +74,9 @@ def cell_of(*found):
 def test_the_weakest_of_three_orders_is_judged_as_the_weakest_of_three():
     """Three looks at level .05 each take .05/3: p .04 is no finding, .01 is."""
     by = Standard(1.0, 0.05, 0.8, 100, 0)
-    other = RankStability("d", "the overall without d", 0.5, 0.5, 1, 0.5, 1, 0.5)
+    other = RankStability("d", "the overall without d", 0.5, 0.5, 1, 0.5, 1, 0.5, left_out="d")
     for p, rare in ((0.04, False), (0.01, True)):
-        weak = RankStability("e", "the overall without e", -0.5, p, 1, 0.5, 1, 0.5)
+        weak = RankStability("e", "the overall without e", -0.5, p, 1, 0.5, 1, 0.5, left_out="e")
         (text,) = _ranks(cell_of(other, weak, other), by)
         assert ("rarely" in text) is rare
 

@@ -290,7 +290,7 @@ def test_spearman_is_scipys():
 def test_rank_null_of_two_seeds_is_all_permutations():
     """Three methods, two seeds: the 6 × 6 relabellings, enumerated, bound the drawn p-values."""
     score = np.random.default_rng(16).standard_normal((2, 3, 2))
-    pair = {("a", "b"): (np.array([1.0, 0.0]), np.array([0.0, 1.0]))}
+    pair = {ranks.ScorePair("a", "b"): (np.array([1.0, 0.0]), np.array([0.0, 1.0]))}
     (found,) = ranks.rank_stability(score, pair, np.random.default_rng(0))
     orders = [list(o) for o in itertools.permutations(range(3))]
     means = [(score[0][a] + score[1][b]) / 2 for a in orders for b in orders]
@@ -305,7 +305,7 @@ def test_rank_null_of_two_seeds_is_all_permutations():
 
 def test_rank_p_values_are_uniform_if_methods_are_alike():
     rng = np.random.default_rng(17)
-    pair = {("a", "b"): (np.array([1.0, 0, 0]), np.array([0, 0.5, 0.5]))}
+    pair = {ranks.ScorePair("a", "b"): (np.array([1.0, 0, 0]), np.array([0, 0.5, 0.5]))}
     found = []
     for _ in range(500):
         score = rng.standard_normal((3, 6, 3)) + rng.standard_normal((3, 6, 1))
