@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..traces.findings import Finding, plain
+from ..traces.findings import Finding, number_of, plain
 from ..traces.version import __version__
 
 if TYPE_CHECKING:
@@ -209,11 +208,6 @@ def sizes(estimates: Estimates) -> str:
     ends = ("effective_batch", "effective_batch_low", "effective_batch_high")
     size, low, high = (estimates[name].mean for name in ends)
     return f"effective batch {size:.3g} [{low:.3g}, {high:.3g}]"
-
-
-def number_of(value: Any) -> Any:
-    """A number of a JSON record: null is NaN."""
-    return math.nan if value is None else value
 
 
 def dump_json(record: Mapping[str, object]) -> str:

@@ -47,3 +47,8 @@ def counted(number: int, noun: str) -> str:
 def plain(value: Any) -> Any:
     """A value as JSON: what is not finite becomes null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number_of(value: Any) -> Any:
+    """A number of a JSON record: null is NaN."""
+    return math.nan if value is None else value

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ...traces.findings import plain
+from ...traces.findings import number_of, plain
 from ...traces.version import __version__
-from ..result import RECORD_VERSION, number_of
+from ..result import RECORD_VERSION
 from ..stats.power import Range
 from ..stats.ranks import RankStability
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...traces.findings import Finding, plain
-from ..result import number_of
+from ...traces.findings import Finding, number_of, plain
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...traces.findings import plain
+from ...traces.findings import number_of, plain
 from ...traces.version import __version__
 from ..mix.screened import ScreenedSampler
-from ..result import RECORD_VERSION, ReplayResult, StrategyResult, number_of
+from ..result import RECORD_VERSION, ReplayResult, StrategyResult
 from ..stats.series import ALPHA, MIN_STEPS, Differences
 from .choice import Choice
 
