@@ -16,14 +16,14 @@ from .compact import compact
 from .compare import compare
 from .doctor import doctor
 from .import_ import import_
-from .import_options import ImportCommand
 from .inspect import inspect
-from .options import Commands
 from .promote import promote
 from .rehearse import rehearse
 from .replay import replay
 from .report import report
 from .screen import screen
+from .shared.import_options import ImportCommand
+from .shared.options import Commands
 from .strategies import strategies
 from .verify import verify
 

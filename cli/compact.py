@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from ..traces.files import refuse_here
-from .options import (
+from .shared.options import (
     Force,
     Json,
     Quiet,
     TracePath,
 )
-from .progress import progress
+from .shared.progress import progress
 
 
 def compact(

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from ..traces.errors import DfsimError
-from .options import Force, Json, Out, Quiet
-from .output import print_json
-from .progress import progress
+from .shared.options import Force, Json, Out, Quiet
+from .shared.output import print_json
+from .shared.progress import progress
 
 
 def compare(
@@ -84,15 +84,15 @@ def compare(
             progress=tick,
         )
     if out is not None:
-        from ..reports.compare_files import write_compare
+        from ..reports.compare.files import write_compare
 
         write_compare(result, out, force)
     if json:
-        from ..reports.compare_files import compare_record
+        from ..reports.compare.files import compare_record
 
         print_json(compare_record(result))
         return
-    from ..reports.compare_tables import print_compare
+    from ..reports.compare.tables import print_compare
     from ..reports.tables import console
 
     screen = console()

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from .options import (
+from .shared.options import (
     Json,
     Override,
     Quiet,
 )
-from .output import print_gates, print_json
-from .progress import step_lines
+from .shared.output import print_gates, print_json
+from .shared.progress import step_lines
 
 
 def doctor(

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from ..traces.files import refuse_here
-from .import_options import format_values
-from .options import (
+from .shared.import_options import format_values
+from .shared.options import (
     Force,
     Json,
     Quiet,
 )
-from .output import print_json
-from .progress import progress
+from .shared.output import print_json
+from .shared.progress import progress
 
 
 def import_(

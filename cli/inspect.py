@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from .options import (
+from .shared.options import (
     Json,
     Quiet,
     SuccessColumn,
     SuccessThreshold,
     TracePath,
 )
-from .output import print_json
-from .progress import progress
+from .shared.output import print_json
+from .shared.progress import progress
 
 
 def inspect(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..traces.errors import DfsimError
-from .options import (
+from .shared.options import (
     Force,
     Json,
     Params,
@@ -19,8 +19,8 @@ from .options import (
     SuccessThreshold,
     TracePath,
 )
-from .output import print_json
-from .progress import progress
+from .shared.output import print_json
+from .shared.progress import progress
 
 
 def promote(

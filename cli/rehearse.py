@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from ..traces.errors import DfsimError
-from .options import (
+from .shared.options import (
     Json,
     Override,
     Params,
     Quiet,
 )
-from .output import print_json
-from .progress import step_lines
+from .shared.output import print_json
+from .shared.progress import step_lines
 
 LABEL = "346k-parameter CPU run: not evidence about LLMs"
 

@@ -11,7 +11,7 @@ import typer
 
 from ..traces.errors import DfsimError
 from ..traces.files import refuse_here
-from .options import (
+from .shared.options import (
     Clocks,
     DrawnFrom,
     Force,
@@ -26,8 +26,8 @@ from .options import (
     Sweep,
     TracePath,
 )
-from .output import print_json
-from .progress import progress
+from .shared.output import print_json
+from .shared.progress import progress
 
 
 def replay(
@@ -125,7 +125,7 @@ def replay(
 
         print_json(replay_record(result))
         return
-    from ..reports.mix_tables import print_mixing
+    from ..reports.mix.tables import print_mixing
     from ..reports.tables import console, print_replay, trace_line
 
     screen = console()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import (
+from .shared.options import (
     Json,
 )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..traces.files import check_new_folder, refuse_here
-from .options import (
+from .shared.options import (
     Clocks,
     DrawnFrom,
     Force,
@@ -22,8 +22,8 @@ from .options import (
     SuccessThreshold,
     Sweep,
 )
-from .output import print_json
-from .progress import progress
+from .shared.output import print_json
+from .shared.progress import progress
 
 
 def screen(
@@ -54,8 +54,8 @@ def screen(
 ) -> None:
     """Say which strategies are worth a live run on this data, and which change nothing."""
     from ..reports.pages import SCREEN_JSON
-    from ..reports.screen_files import screen_record, write_screen
-    from ..reports.screen_tables import print_screen
+    from ..reports.screen.files import screen_record, write_screen
+    from ..reports.screen.tables import print_screen
     from ..reports.tables import console
     from ..sim.screen.screen import screen as run
     from ..sim.success import Success

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from .options import (
+from .shared.options import (
     Json,
 )
-from .output import print_json
+from .shared.output import print_json
 
 
 def strategies(

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from .options import (
+from .shared.options import (
     Json,
     Quiet,
 )
-from .output import print_gates, print_json
-from .progress import progress
+from .shared.output import print_gates, print_json
+from .shared.progress import progress
 
 
 def verify(

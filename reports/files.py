@@ -21,7 +21,7 @@ from ..traces.errors import DfsimError
 from ..traces.files import check_regular, replacing_file, replacing_folder
 from ..traces.store import Trace
 from .figures import trace_footer, write_figures
-from .mix_figures import write_mix_figures
+from .mix.figures import write_mix_figures
 from .pages import REPLAY_JSON, write_page
 from .sensitivity import write_sensitivity
 

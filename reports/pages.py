@@ -10,10 +10,10 @@ from typing import Any
 from ..sim.result import RECORD_VERSION
 from ..traces.errors import DfsimError
 from ..traces.files import replacing_file
-from .compare_page import compare_page
+from .compare.page import compare_page
 from .html import PAGE, Page, render
 from .replay_page import replay_page
-from .screen_page import screen_page
+from .screen.page import screen_page
 
 REPLAY_JSON = "replay.json"
 SCREEN_JSON = "screen.json"

@@ -12,7 +12,7 @@ from ..sim.replay.diagnosis import live_groups
 from ..sim.result import Estimates, ReplayResult, StrategyResult
 from ..traces.findings import Finding
 from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
-from .mix_page import mix_section
+from .mix.page import mix_section
 from .origin import made_by
 from .sensitivity import STEM, sweeps
 from .tables import HEADINGS, number, sampling, span, strategy_cells, trace_line

@@ -17,7 +17,7 @@ from screens import even as even
 from screens import own as own
 
 import dfsim
-from dfsim.reports.screen_tables import print_screen
+from dfsim.reports.screen.tables import print_screen
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.spelling import speaking
 from dfsim.traces.store import open_trace

@@ -30,7 +30,7 @@ from runs_made import runs, written
 from said import printed, run
 
 from dfsim.cli.app import app
-from dfsim.reports.screen_tables import LABELS
+from dfsim.reports.screen.tables import LABELS
 from dfsim.sim.compare.result import Comparison, MethodResult
 from dfsim.sim.estimators import CATALOG
 from dfsim.sim.mix.result import PER_STEP

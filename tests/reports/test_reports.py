@@ -16,7 +16,7 @@ from made import ESTIMATORS, solved_trace, trace_of
 from rich.console import Console
 
 import dfsim
-from dfsim.cli.progress import progress
+from dfsim.cli.shared.progress import progress
 from dfsim.reports.files import (
     check_prompts,
     replay_record,

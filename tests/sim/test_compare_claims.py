@@ -167,7 +167,7 @@ def test_a_long_name_gives_way_to_numbers(tmp_path):
 def test_a_narrow_line_drops_the_bootstrap_and_cuts_no_number(tmp_path):
     from rich.console import Console
 
-    from dfsim.reports.compare_tables import print_compare
+    from dfsim.reports.compare.tables import print_compare
 
     result = dfsim.compare(GOOD, resamples=100)
     lines = {}

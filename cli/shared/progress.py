@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ..sim.types import Progress
+from ...sim.types import Progress
 
 SHOW_AFTER_SECONDS = 2.0
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..sim.compare.result import CompareResult
-from ..sim.provenance import provenance
-from ..sim.result import dump_json
-from ..traces.files import replacing_folder
-from .compare_figures import write_compare_figures
-from .pages import COMPARE_JSON, write_page
+from ...sim.compare.result import CompareResult
+from ...sim.provenance import provenance
+from ...sim.result import dump_json
+from ...traces.files import replacing_folder
+from ..pages import COMPARE_JSON, write_page
+from .figures import write_compare_figures
 
 
 def compare_record(result: CompareResult) -> dict[str, object]:

@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.screen.result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
-from ..strategies.build import build
-from ..strategies.spec import Spec
-from .mix_tables import STEERING_LEGEND, steering_table
-from .tables import (
+from ...sim.screen.result import NOTES, RankAgreement, Screened, ScreenResult, TraceScreen
+from ...strategies.build import build
+from ...strategies.spec import Spec
+from ..mix.tables import STEERING_LEGEND, steering_table
+from ..tables import (
     HEADINGS,
     NAME_WIDTH,
     fitted,

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..sim.compare.cells import title
-from ..sim.compare.result import CellResult, CompareResult
-from ..sim.compare.verdict import Scale, p_text, summary
-from .compare_figures import with_figures
-from .compare_tables import (
+from ...sim.compare.cells import title
+from ...sim.compare.result import CellResult, CompareResult
+from ...sim.compare.verdict import Scale, p_text, summary
+from ..html import Cell, Column, Figure, Page, Section, Sentence, Table
+from ..origin import made_by
+from .figures import with_figures
+from .tables import (
     RANK_HEADINGS,
     extent,
     mean_columns,
@@ -20,8 +22,6 @@ from .compare_tables import (
     rank_cells,
     score,
 )
-from .html import Cell, Column, Figure, Page, Section, Sentence, Table
-from .origin import made_by
 
 HELP = {
     "overall": "Mean over domains of the mean over their benchmarks where domains are known, else "

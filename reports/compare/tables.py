@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.compare.result import CellResult, CompareResult, MethodResult
-from ..sim.compare.verdict import IF_NORMAL, Scale, p_text, signed, summary
-from ..traces.findings import counted
-from .html import short, visible
-from .tables import print_notes
+from ...sim.compare.result import CellResult, CompareResult, MethodResult
+from ...sim.compare.verdict import IF_NORMAL, Scale, p_text, signed, summary
+from ...traces.findings import counted
+from ..html import short, visible
+from ..tables import print_notes
 
 MEANS_WIDTH = 100
 NAME_WIDTH = 36

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..sim.mix.screened import ScreenedSampler
-from ..sim.mix.summary import MixReport
-from .html import Cell, Column, Figure, Findings, Section, Table
-from .mix_tables import (
+from ...sim.mix.screened import ScreenedSampler
+from ...sim.mix.summary import MixReport
+from ..html import Cell, Column, Figure, Findings, Section, Table
+from ..tables import number
+from .tables import (
     HEADINGS,
     STEERING_LEGEND,
     clock_gap,
@@ -15,7 +16,6 @@ from .mix_tables import (
     run_cells,
     setting,
 )
-from .tables import number
 
 HELP = {
     "total_variation": "Total variation between the mix asked for and the mix drawn: 0 where it "

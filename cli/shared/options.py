@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..sim.provenance import command_line
+from ...sim.provenance import command_line
 
 TracePath = Annotated[Path, typer.Argument(help="A trace, or a folder with one below it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..sim.mix.result import CAUTIONS, MixResult
-from ..sim.mix.screened import ScreenedSampler
-from ..sim.mix.summary import MixReport, MixSummary
-from .tables import number, print_findings, print_notes
+from ...sim.mix.result import CAUTIONS, MixResult
+from ...sim.mix.screened import ScreenedSampler
+from ...sim.mix.summary import MixReport, MixSummary
+from ..tables import number, print_findings, print_notes
 
 HEADINGS = {
     "total_variation": "off\ntarget",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..sim.screen.front import cost_of
-from ..sim.screen.result import Screened, ScreenResult, TraceScreen
-from .figures import COLOURS, NONE_COLOUR, figure_of, label_of, save_figures, trace_footer
+from ...sim.screen.front import cost_of
+from ...sim.screen.result import Screened, ScreenResult, TraceScreen
+from ..figures import COLOURS, NONE_COLOUR, figure_of, label_of, save_figures, trace_footer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ class ImportCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The command's own parameters, those of the formats after ``--format``."""
-        from ..traces.importers import IMPORTERS
+        from ...traces.importers import IMPORTERS
 
         params: list[Any] = super().get_params(ctx)
         index = next(i for i, param in enumerate(params) if param.name == "format")
@@ -28,7 +28,7 @@ class ImportCommand(TyperCommand):
 @cache
 def _format_params(_names: tuple[str, ...]) -> tuple[Any, ...]:
     """Typer's parameters of the options that the formats declare."""
-    from ..traces.importers import format_options
+    from ...traces.importers import format_options
 
     def noted(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
         context.meta.setdefault(_GIVEN, {})[param.name] = value
@@ -63,8 +63,8 @@ def _format_params(_names: tuple[str, ...]) -> tuple[Any, ...]:
 
 def format_values(context: typer.Context) -> dict[str, Any]:
     """What the call gives of the formats' options, by name."""
-    from ..strategies.grammar import assignments, number
-    from ..traces.importers import format_options
+    from ...strategies.grammar import assignments, number
+    from ...traces.importers import format_options
 
     values = {k: v for k, v in context.meta.get(_GIVEN, {}).items() if v is not None}
     for option in format_options():

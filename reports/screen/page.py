@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..sim.estimators import CATALOG
-from ..sim.mix.screened import ScreenedSampler
-from ..sim.result import ReplayResult
-from ..sim.screen.result import RankAgreement, Screened
-from ..traces.findings import Finding
-from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
-from .mix_page import steering_section
-from .origin import made_by
-from .screen_tables import (
+from ...sim.estimators import CATALOG
+from ...sim.mix.screened import ScreenedSampler
+from ...sim.result import ReplayResult
+from ...sim.screen.result import RankAgreement, Screened
+from ...traces.findings import Finding
+from ..html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
+from ..mix.page import steering_section
+from ..origin import made_by
+from ..tables import HEADINGS, lacking_lines, strategy_cells, trace_line
+from .tables import (
     COLUMNS,
     agreement_sentence,
     difference_cell,
     difference_legend,
     label_of_verdict,
 )
-from .tables import HEADINGS, lacking_lines, strategy_cells, trace_line
 
 _VERDICTS = (
     "promote: worth a live run (front: on it, but too few steps for a claim) · care: on the front, "

@@ -7,12 +7,12 @@ from typing import Any
 
 import typer
 
-from ..live.core.check import Check
+from ...live.core.check import Check
 
 
 def print_json(record: Mapping[str, Any]) -> None:
     """One JSON object and nothing else; NaN is null."""
-    from ..sim.result import dump_json
+    from ...sim.result import dump_json
 
     typer.echo(dump_json(record))
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..sim.mix.exposure import exposure_curve
-from ..sim.mix.result import MixResult
-from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures, smooth
+from ...sim.mix.exposure import exposure_curve
+from ...sim.mix.result import MixResult
+from ..figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures, smooth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

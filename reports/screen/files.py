@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 
-from ..sim.provenance import provenance
-from ..sim.result import dump_json
-from ..sim.screen.result import ScreenResult
-from ..traces.files import replacing_folder
-from .pages import SCREEN_JSON, write_page
-from .screen_figures import write_screen_figures
+from ...sim.provenance import provenance
+from ...sim.result import dump_json
+from ...sim.screen.result import ScreenResult
+from ...traces.files import replacing_folder
+from ..pages import SCREEN_JSON, write_page
+from .figures import write_screen_figures
 
 
 def screen_record(result: ScreenResult) -> dict[str, object]:

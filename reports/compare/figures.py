@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..sim.compare.cells import title
-from ..sim.compare.result import CellResult, CompareResult
-from ..sim.compare.verdict import Scale, coverage, headline
-from .figures import COLOURS, NONE_COLOUR, figure_of, label_of, save_figures
+from ...sim.compare.cells import title
+from ...sim.compare.result import CellResult, CompareResult
+from ...sim.compare.verdict import Scale, coverage, headline
+from ..figures import COLOURS, NONE_COLOUR, figure_of, label_of, save_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

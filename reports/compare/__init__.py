@@ -1,0 +1,1 @@
+"""A comparison of finished runs: tables, figures, files and page."""

@@ -1,0 +1,1 @@
+"""What samplers ask for: tables, figures, and their part of a page."""

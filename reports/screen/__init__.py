@@ -1,0 +1,1 @@
+"""A screen: table, figures, files and page."""
