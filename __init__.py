@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .traces.findings import Finding
     from .traces.importers.base import ImportOptions
     from .traces.importers.importing import import_trace
-    from .traces.store import Trace, open_trace
+    from .traces.storage.store import Trace, open_trace
 
 __all__ = [
     "Candidates",
@@ -59,7 +59,7 @@ _HOMES = {
     "RolloutBatch": "traces.batch",
     "StrategyError": "traces.errors",
     "Success": "sim.success",
-    "Trace": "traces.store",
+    "Trace": "traces.storage.store",
     "TraceError": "traces.errors",
     "UnitStep": "strategies.sample.base",
     "build": "strategies.build",
@@ -68,7 +68,7 @@ _HOMES = {
     "from_columns": "traces.assemble",
     "import_trace": "traces.importers.importing",
     "inspect": "sim.inspect.census:census",
-    "open_trace": "traces.store",
+    "open_trace": "traces.storage.store",
     "param": "strategies.base",
     "replay": "sim.replay.loop",
     "screen": "sim.screen.screen",

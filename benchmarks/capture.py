@@ -19,8 +19,8 @@ from dfsim.sim.estimators import estimate_step
 from dfsim.strategies.base import Scores
 from dfsim.strategies.build import build
 from dfsim.strategies.catalog import PRESETS
-from dfsim.traces.manifest import Manifest
-from dfsim.traces.store import TraceWriter
+from dfsim.traces.storage.manifest import Manifest
+from dfsim.traces.storage.store import TraceWriter
 
 GROUPS, SIZE, TOKENS, REPEATS = 640, 8, 512, 5
 NAMES = tuple(PRESETS)

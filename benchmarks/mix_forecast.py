@@ -21,7 +21,7 @@ from dfsim.live.rehearsal.launch import Rehearsal, run_rehearsal
 from dfsim.live.verl.overrides import dfsim_overrides
 from dfsim.sim.mix.simulate import CLOCKS
 from dfsim.sim.replay.loop import replay
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 MIXERS = ("reward_gap", "dump_ucb", "dump_ucb@paper", "tscl", "tscl@paper")
 CAPTURED, LIVE, SEEDS = 120, 40, (1, 2, 3)

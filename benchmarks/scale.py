@@ -22,9 +22,9 @@ from dfsim.sim.replay.loop import replay
 from dfsim.strategies.base import Scores
 from dfsim.strategies.build import build
 from dfsim.strategies.catalog import PRESETS
-from dfsim.traces.compact import compact
-from dfsim.traces.manifest import Manifest
-from dfsim.traces.store import TraceWriter, open_trace
+from dfsim.traces.storage.compact import compact
+from dfsim.traces.storage.manifest import Manifest
+from dfsim.traces.storage.store import TraceWriter, open_trace
 
 GROUPS, SIZE = 625, 8
 GOAL_RATIO, GOAL_MIB = 5, 300

@@ -12,20 +12,20 @@ import typer
 
 from ..traces.errors import DfsimError
 from ..traces.spelling import speaking
-from .compact import compact
-from .compare import compare
-from .doctor import doctor
-from .import_ import import_
-from .inspect import inspect
-from .promote import promote
-from .rehearse import rehearse
-from .replay import replay
-from .report import report
-from .screen import screen
+from .commands.compact import compact
+from .commands.compare import compare
+from .commands.doctor import doctor
+from .commands.import_ import import_
+from .commands.inspect import inspect
+from .commands.promote import promote
+from .commands.rehearse import rehearse
+from .commands.replay import replay
+from .commands.report import report
+from .commands.screen import screen
+from .commands.strategies import strategies
+from .commands.verify import verify
 from .shared.import_options import ImportCommand
 from .shared.options import Commands
-from .strategies import strategies
-from .verify import verify
 
 app = typer.Typer(
     name="dfsim",

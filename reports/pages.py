@@ -9,7 +9,7 @@ from typing import Any
 
 from ..sim.result import RECORD_VERSION
 from ..traces.errors import DfsimError
-from ..traces.files import replacing_file
+from ..traces.storage.files import replacing_file
 from .compare.page import compare_page
 from .html import PAGE, Page, render
 from .replay_page import replay_page

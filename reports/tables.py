@@ -22,7 +22,7 @@ from ..strategies.build import build
 from ..strategies.catalog import PRESETS, WEIGHING, preset_parameters
 from ..traces.findings import Finding, counted
 from ..traces.importers.base import ImportSummary
-from ..traces.store import Trace
+from ..traces.storage.store import Trace
 
 
 def console(stderr: bool = False) -> Console:

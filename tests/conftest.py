@@ -8,7 +8,7 @@ import pytest
 from browser import chromium as chromium
 from rehearsals import rehearsed as rehearsed
 
-from dfsim.traces.store import Trace, open_trace
+from dfsim.traces.storage.store import Trace, open_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"

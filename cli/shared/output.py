@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from ...live.core.check import Check
+from ...live.core.verification.check import Check
 
 
 def print_json(record: Mapping[str, Any]) -> None:

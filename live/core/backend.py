@@ -6,8 +6,8 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...traces.manifest import Manifest
 from ...traces.ragged import AnyArray
+from ...traces.storage.manifest import Manifest
 from .proof import Seen
 from .rows import OutputRows
 

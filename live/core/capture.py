@@ -18,10 +18,10 @@ import polars as pl
 import pyarrow as pa
 
 from ...traces.errors import DfsimError
-from ...traces.manifest import MANIFEST, VERL, Manifest, checked_config, read_manifest
 from ...traces.ragged import offsets_of
 from ...traces.schema import TOKEN_COLUMNS
-from ...traces.store import TraceWriter
+from ...traces.storage.manifest import MANIFEST, VERL, Manifest, checked_config, read_manifest
+from ...traces.storage.store import TraceWriter
 from ...traces.version import __version__
 from .delivery import Applied
 from .log import LIVE_LOG, append_record

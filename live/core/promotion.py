@@ -20,7 +20,7 @@ from ...strategies.build import AnyStrategy, build
 from ...strategies.sample.base import SamplingStrategy
 from ...strategies.spec import Spec
 from ...traces.errors import DfsimError
-from ...traces.files import sha256_of
+from ...traces.storage.files import sha256_of
 from ...traces.version import __version__
 from .delivery import OnEmpty, Rescale
 from .record import rebuild, strategy_record

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.check import Check
+from ..core.verification.check import Check
 from .compat import SUPPORTED_VERL, TRAINER_MODE
 from .loss import METRIC, proof_name
 from .seams import SEAMS, Seam

@@ -9,8 +9,8 @@ from pathlib import Path
 from ...strategies.build import AnyStrategy
 from ...strategies.spec import Spec
 from ...traces.errors import DfsimError
-from ...traces.files import check_new_folder, replacing_folder
-from ...traces.manifest import MANIFEST, Manifest
+from ...traces.storage.files import check_new_folder, replacing_folder
+from ...traces.storage.manifest import MANIFEST, Manifest
 from ..core.promotion import PROMOTION, Promotion, sealed
 from .scripts import RUNS, write_scripts
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...traces.files import sha256_of
+from ...traces.storage.files import sha256_of
 from ..core.backend import RunConfig
 from .compat import POLICY_LOSSES, policy_loss_mode, starts_at_one
 

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from ...traces.errors import DfsimError
-from ...traces.files import replacing_file
+from ...traces.storage.files import replacing_file
 
 _LAST_STEPS = 10
 _REWARD = "critic/rewards/mean"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...traces.errors import DfsimError, nearest
-from ...traces.files import sha256_of
 from ...traces.spelling import option
+from ...traces.storage.files import sha256_of
 from ..stats.bootstrap import STUDENTIZED_FROM
 from ..types import Progress
 from .cells import Cell, capped, cells_of, title

@@ -19,7 +19,7 @@ from ...traces.checks.group_sizes import GroupSizes
 from ...traces.errors import MissingColumnError
 from ...traces.findings import CHOSEN, Finding, plain
 from ...traces.ragged import segment_span, segment_sum
-from ...traces.store import as_trace
+from ...traces.storage.store import as_trace
 from ..replay.data_check import COLUMNS, DataCheck, PolicyLag, Truncation
 from ..replay.loop import replay
 from ..result import Estimate
@@ -29,7 +29,7 @@ from ..types import Progress
 if TYPE_CHECKING:
     import polars as pl
 
-    from ...traces.store import Trace
+    from ...traces.storage.store import Trace
 
 FORGOTTEN_DROP = 0.5
 SCALE_RATIO = 5.0

@@ -24,7 +24,7 @@ from ...traces.ragged import Bool, Float, Int, ratio, segment_sum
 from ...traces.schema import NO_DOMAIN
 
 if TYPE_CHECKING:
-    from ...traces.store import Trace
+    from ...traces.storage.store import Trace
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from ...traces.ragged import Int, segment_max, segment_sum
 from ..success import LevelCheck, Success
 
 if TYPE_CHECKING:
-    from ...traces.store import Trace
+    from ...traces.storage.store import Trace
 
 COLUMNS = ("num_tokens", "truncated", "policy_version_min", "policy_version_max")
 """Columns that it reads where a trace has them."""

@@ -14,7 +14,7 @@ from ...traces.advantage import REWARD_TOL, Estimator
 from ...traces.batch import RolloutBatch
 from ...traces.errors import DfsimError, StrategyError
 from ...traces.schema import OUTPUT_COLUMNS, TOKEN_COLUMNS
-from ...traces.store import as_trace
+from ...traces.storage.store import as_trace
 from ..estimators import with_phi
 from ..estimators.aggregation import LossAggMode, check_mode
 from ..estimators.evenness import MODEL_ERROR, PHI
@@ -31,7 +31,7 @@ from .data_check import DataCheck
 from .run import RunSums
 
 if TYPE_CHECKING:
-    from ...traces.store import Trace
+    from ...traces.storage.store import Trace
 
 OnDecision = Callable[[RolloutBatch, Mapping[str, Decision]], None]
 

@@ -20,7 +20,7 @@ from ...traces.findings import plain
 if TYPE_CHECKING:
     import polars as pl
 
-    from ...traces.store import Trace
+    from ...traces.storage.store import Trace
 
 PROMPTS = 50
 SAMPLES = 5

@@ -15,7 +15,7 @@ from ...strategies.sample.base import SamplingStrategy
 from ...traces.errors import DfsimError, MissingColumnError, TraceError, nearest
 from ...traces.ragged import Float
 from ...traces.spelling import option
-from ...traces.store import as_trace
+from ...traces.storage.store import as_trace
 from ..estimators import CATALOG
 from ..estimators.evenness import PHI
 from ..estimators.step import BASELINE
@@ -33,7 +33,7 @@ from .result import Difference, RankAgreement, Screened, ScreenResult, TraceScre
 from .shortlist import NO_CHANGE, judge, sentences
 
 if TYPE_CHECKING:
-    from ...traces.store import Trace
+    from ...traces.storage.store import Trace
 
 
 BY = "effective_batch_low"

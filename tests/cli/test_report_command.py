@@ -18,7 +18,7 @@ from made import solved_trace, trace_of
 from said import printed, refused
 
 import dfsim
-from dfsim.reports.files import replay_record, write_replay
+from dfsim.reports.folders.replay import replay_record, write_replay
 from dfsim.reports.pages import PAGES
 from dfsim.sim.mix.summary import MixReport
 from dfsim.sim.provenance import command_line, provenance

@@ -20,7 +20,7 @@ import dfsim
 from dfsim.reports.screen.tables import print_screen
 from dfsim.traces.errors import DfsimError
 from dfsim.traces.spelling import speaking
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_columns_of_a_comparison_are_explained():
 
 
 def test_gates_of_verify_are_explained():
-    gates = literals("live/core/verify.py", "Check")
+    gates = literals("live/core/verification/verify.py", "Check")
     assert {"strategy", "delivery"} <= gates
     for name in (*gates, "decisions of NAME", "proportions of NAME"):
         assert f"\n| {name} | " in PAGES["verify.md"], name

@@ -10,7 +10,7 @@ from said import refused
 from typer.testing import CliRunner
 
 from dfsim.cli.app import app
-from dfsim.live.core.check import Check
+from dfsim.live.core.verification.check import Check
 from dfsim.live.verl import doctor as doctor_module
 from dfsim.live.verl.doctor import PACKAGES, check_installation
 from dfsim.live.verl.seams import SEAMS, Seam

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT
 
 from dfsim.traces.errors import DfsimError
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")

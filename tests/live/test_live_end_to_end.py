@@ -22,7 +22,7 @@ from rehearsals import DFSIM
 from dfsim.live.rehearsal.launch import RUN_VARIABLE, run_rehearsal
 from dfsim.live.verl.overrides import dfsim_overrides
 from dfsim.traces.errors import DfsimError
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 pytestmark = pytest.mark.live
 

@@ -12,7 +12,7 @@ from dfsim.live.core.delivery import apply
 from dfsim.live.core.log import read_records
 from dfsim.live.verl.settings import read_settings
 from dfsim.strategies.build import build
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")

@@ -12,12 +12,12 @@ pytest.importorskip("verl")
 from conftest import ROOT
 from rehearsals import DFSIM
 
-from dfsim.live.core.verify import verify
+from dfsim.live.core.verification.verify import verify
 from dfsim.live.rehearsal.launch import run_rehearsal
 from dfsim.live.verl.doctor import run_canary
 from dfsim.live.verl.overrides import dfsim_overrides, quoted
 from dfsim.traces.errors import DfsimError
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 pytestmark = pytest.mark.live
 

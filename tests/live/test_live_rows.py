@@ -20,9 +20,9 @@ from dfsim.strategies.build import build
 from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.errors import TraceError
-from dfsim.traces.manifest import Manifest
 from dfsim.traces.ragged import offsets_of
-from dfsim.traces.store import TraceWriter, open_trace
+from dfsim.traces.storage.manifest import Manifest
+from dfsim.traces.storage.store import TraceWriter, open_trace
 
 SOME = settings(max_examples=60, deadline=None, derandomize=True)
 FEW = settings(max_examples=15, deadline=None, derandomize=True)

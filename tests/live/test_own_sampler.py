@@ -17,14 +17,14 @@ from rehearsals import DFSIM
 from dfsim.live.core.log import read_records
 from dfsim.live.core.promotion import forecast_of, promoted, read_promotion
 from dfsim.live.core.steer import digest_of
-from dfsim.live.core.verify import verify
+from dfsim.live.core.verification.verify import verify
 from dfsim.live.rehearsal.launch import run_rehearsal
 from dfsim.live.verl.overrides import dfsim_overrides
 from dfsim.live.verl.promote import write_promotion_folder
 from dfsim.sim.replay.loop import replay
 from dfsim.strategies.build import build
-from dfsim.traces.manifest import write_manifest
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.manifest import write_manifest
+from dfsim.traces.storage.store import open_trace
 
 pytestmark = pytest.mark.live
 

@@ -16,10 +16,10 @@ from dfsim.live.core.delivery import apply  # noqa: E402
 from dfsim.live.core.proof import Seen, expected, whole  # noqa: E402
 from dfsim.live.core.rows import Responses  # noqa: E402
 from dfsim.live.core.session import Session  # noqa: E402
-from dfsim.live.core.verify import verify  # noqa: E402
+from dfsim.live.core.verification.verify import verify  # noqa: E402
 from dfsim.live.verl.settings import read_settings  # noqa: E402
 from dfsim.strategies.build import build  # noqa: E402
-from dfsim.traces.store import open_trace  # noqa: E402
+from dfsim.traces.storage.store import open_trace  # noqa: E402
 
 
 class Trainer(Backend):

@@ -13,12 +13,12 @@ from said import refused, run
 
 from dfsim.live.core.log import LIVE_LOG
 from dfsim.live.core.promotion import read_promotion, sealed
-from dfsim.live.core.verify import Verification
+from dfsim.live.core.verification.verify import Verification
 from dfsim.strategies.build import build
 from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.errors import DfsimError
-from dfsim.traces.manifest import write_manifest
-from dfsim.traces.store import TraceWriter, open_trace
+from dfsim.traces.storage.manifest import write_manifest
+from dfsim.traces.storage.store import TraceWriter, open_trace
 
 pytestmark = pytest.mark.live
 pytest.importorskip("pyarrow")

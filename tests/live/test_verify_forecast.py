@@ -10,7 +10,7 @@ from said import run
 from dfsim.live.core.delivery import apply
 from dfsim.live.core.promotion import read_promotion, sealed
 from dfsim.strategies.build import build
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 pytest.importorskip("pyarrow")
 

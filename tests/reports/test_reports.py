@@ -17,7 +17,7 @@ from rich.console import Console
 
 import dfsim
 from dfsim.cli.shared.progress import progress
-from dfsim.reports.files import (
+from dfsim.reports.folders.replay import (
     check_prompts,
     replay_record,
     write_prompts,

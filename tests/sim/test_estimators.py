@@ -17,8 +17,8 @@ from dfsim.strategies.base import Decision
 from dfsim.strategies.build import build
 from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.assemble import from_columns
-from dfsim.traces.manifest import Manifest
-from dfsim.traces.store import Trace, TraceWriter
+from dfsim.traces.storage.manifest import Manifest
+from dfsim.traces.storage.store import Trace, TraceWriter
 from dfsim.traces.synthetic import exact_step, random_step
 from reference import estimators_slow as slow
 

@@ -18,9 +18,9 @@ from dfsim.sim.estimators.aggregation import LOSS_AGG_MODES
 from dfsim.strategies.build import build
 from dfsim.strategies.catalog import WEIGHING
 from dfsim.traces.errors import DfsimError, StrategyError, TraceError
-from dfsim.traces.files import sha256_of
-from dfsim.traces.manifest import FileEntry, read_manifest, write_manifest
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.files import sha256_of
+from dfsim.traces.storage.manifest import FileEntry, read_manifest, write_manifest
+from dfsim.traces.storage.store import open_trace
 from dfsim.traces.synthetic import binary_steps, expected_live_frac
 
 NUMBERS = ("mean", "low", "high", "future_low", "future_high")

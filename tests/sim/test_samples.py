@@ -11,7 +11,7 @@ from made import solved_trace, trace_of
 from said import printed
 
 import dfsim
-from dfsim.reports.files import replay_record
+from dfsim.reports.folders.replay import replay_record
 from dfsim.reports.html import render
 from dfsim.reports.replay_page import replay_page
 from dfsim.sim.replay.samples import TextSamples, has_text

@@ -18,8 +18,8 @@ from scipy.stats import norm
 
 from dfsim.sim.screen.screen import screen, step_values
 from dfsim.strategies.build import build
-from dfsim.traces.compact import compact
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.compact import compact
+from dfsim.traces.storage.store import open_trace
 from dfsim.traces.synthetic import exact_step
 
 RUNS = 200

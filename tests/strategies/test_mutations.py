@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from dfsim.cli.app import app
 from dfsim.traces.errors import TraceError
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 FEW, SEEDS = 60, 500
 Rows = list[dict[str, Any]]

@@ -16,7 +16,7 @@ from dfsim.traces.errors import DfsimError
 from dfsim.traces.importers import format_options
 from dfsim.traces.importers.base import ImportOptions, ImportSummary
 from dfsim.traces.importers.importing import import_trace
-from dfsim.traces.store import Trace, open_trace
+from dfsim.traces.storage.store import Trace, open_trace
 
 FLAT: dict[str, Any] = {"step": 1, "group_uid": "g", "rollout_idx": 0, "reward": 1.0}
 

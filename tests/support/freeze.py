@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 from dfsim.traces.synthetic import binary_steps, exact_step, random_step
 
 ROOT = Path(__file__).resolve().parents[2]

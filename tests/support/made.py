@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from dfsim.traces.manifest import Manifest
-from dfsim.traces.store import Trace, TraceWriter, open_trace
+from dfsim.traces.storage.manifest import Manifest
+from dfsim.traces.storage.store import Trace, TraceWriter, open_trace
 from dfsim.traces.synthetic import exact_step
 
 # Names of the reported numbers, as they were specified.

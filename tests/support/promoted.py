@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dfsim
 from dfsim.live.core.promotion import promoted
-from dfsim.live.core.verify import verify
+from dfsim.live.core.verification.verify import verify
 from dfsim.live.verl.promote import write_promotion_folder
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 
 def checked(path, promotion=None):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dfsim.live.core.verify import Verification, verify
+from dfsim.live.core.verification.verify import Verification, verify
 from dfsim.live.rehearsal.launch import Rehearsal, RehearsalResult, run_rehearsal
 from dfsim.live.verl.overrides import dfsim_overrides
-from dfsim.traces.store import Trace, open_trace
+from dfsim.traces.storage.store import Trace, open_trace
 
 DFSIM = Rehearsal(steps=3, trainer_mode="dfsim_sync")
 ROLLOUT_IS = ("algorithm.rollout_correction.rollout_is=token",)

@@ -18,7 +18,7 @@ from dfsim.traces.errors import TraceError
 from dfsim.traces.importers.base import ImportOptions
 from dfsim.traces.importers.importing import import_trace
 from dfsim.traces.ragged import offsets_of
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 from dfsim.traces.synthetic import random_step
 
 FEW = settings(max_examples=60, deadline=None, derandomize=True)

@@ -14,10 +14,16 @@ import pytest
 from dfsim.traces import files
 from dfsim.traces.advantage import AdvantageConfig
 from dfsim.traces.errors import DfsimError, TraceError, nearest
-from dfsim.traces.files import check_new_folder, replacing_file, replacing_folder
 from dfsim.traces.importers.importing import import_trace
-from dfsim.traces.manifest import MANIFEST, Manifest, checked_config, read_manifest, write_manifest
-from dfsim.traces.store import TraceWriter, open_trace
+from dfsim.traces.storage.files import check_new_folder, replacing_file, replacing_folder
+from dfsim.traces.storage.manifest import (
+    MANIFEST,
+    Manifest,
+    checked_config,
+    read_manifest,
+    write_manifest,
+)
+from dfsim.traces.storage.store import TraceWriter, open_trace
 
 MARKER = "mark.json"
 OURS = '{"dfsim": "0.1.0"}'

@@ -20,7 +20,7 @@ from dfsim.traces.errors import TraceError
 from dfsim.traces.importers.base import ImportOptions, ImportSummary
 from dfsim.traces.importers.importing import import_trace
 from dfsim.traces.importers.sources import read_chunks
-from dfsim.traces.store import Trace, open_trace
+from dfsim.traces.storage.store import Trace, open_trace
 
 VERL = {
     "group_uid": "uid",

@@ -19,8 +19,8 @@ from dfsim.traces.errors import TraceError
 from dfsim.traces.importers.domains import choose_domains
 from dfsim.traces.importers.importing import import_trace
 from dfsim.traces.importers.sources import read_chunks
-from dfsim.traces.manifest import Manifest
-from dfsim.traces.store import Trace, TraceWriter, open_trace
+from dfsim.traces.storage.manifest import Manifest
+from dfsim.traces.storage.store import Trace, TraceWriter, open_trace
 from dfsim.traces.synthetic import exact_step
 
 

@@ -13,7 +13,7 @@ from dumps import jsonl
 from said import refused, run
 
 from dfsim.traces.importers import IMPORTERS
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 FILE = '''
 """Rollouts of a trainer that does not exist."""

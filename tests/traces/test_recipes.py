@@ -18,7 +18,7 @@ from said import refused, run
 
 from dfsim.traces.importers import IMPORTERS
 from dfsim.traces.importers.recognise import OTHER_KINDS
-from dfsim.traces.store import open_trace
+from dfsim.traces.storage.store import open_trace
 
 REWARDS = {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 1.0]}
 

@@ -19,7 +19,9 @@ from dfsim.traces import store
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.batch import RolloutBatch
 from dfsim.traces.errors import TraceError
-from dfsim.traces.manifest import (
+from dfsim.traces.ragged import offsets_of
+from dfsim.traces.schema import COLUMNS
+from dfsim.traces.storage.manifest import (
     MANIFEST,
     FileEntry,
     Manifest,
@@ -27,9 +29,7 @@ from dfsim.traces.manifest import (
     read_manifest,
     write_manifest,
 )
-from dfsim.traces.ragged import offsets_of
-from dfsim.traces.schema import COLUMNS
-from dfsim.traces.store import Trace, TraceWriter, dtype_of, open_trace
+from dfsim.traces.storage.store import Trace, TraceWriter, dtype_of, open_trace
 from dfsim.traces.synthetic import exact_step, random_step
 
 FEW = settings(max_examples=25, deadline=None, derandomize=True)

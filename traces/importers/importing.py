@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 
 from ..errors import TraceError
-from ..files import check_new_folder, replacing_folder
-from ..manifest import MANIFEST, Manifest, checked_config
-from ..store import TraceWriter
+from ..storage.files import check_new_folder, replacing_folder
+from ..storage.manifest import MANIFEST, Manifest, checked_config
+from ..storage.store import TraceWriter
 from ..version import __version__
 from . import choose
 from .base import ImportOptions, ImportSummary

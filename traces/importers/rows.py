@@ -10,7 +10,7 @@ import polars as pl
 
 from ..errors import TraceError, nearest
 from ..schema import COLUMNS, NO_DOMAIN, REQUIRED, TOKEN_COLUMNS, WHOLE
-from ..store import dtype_of
+from ..storage.store import dtype_of
 from .base import IMPORT_ONLY, ImportOptions, ImportSummary
 from .conventions import remedy_for, step_of, with_endings, with_split
 from .lengths import Lengths

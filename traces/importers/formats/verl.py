@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 
 from ...errors import TraceError
-from ...manifest import VERL
 from ...schema import COLUMNS
+from ...storage.manifest import VERL
 from ..base import IMPORT_ONLY, ImportOptions, ImportSummary
 from ..blocks import blocks
 from ..conventions import step_of

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ..traces.files import refuse_here
-from .shared.import_options import format_values
-from .shared.options import (
+from ...traces.storage.files import refuse_here
+from ..shared.import_options import format_values
+from ..shared.options import (
     Force,
     Json,
     Quiet,
 )
-from .shared.output import print_json
-from .shared.progress import progress
+from ..shared.output import print_json
+from ..shared.progress import progress
 
 
 def import_(
@@ -71,13 +71,13 @@ def import_(
     quiet: Quiet = False,
 ) -> None:
     """Make a trace from rollouts that are already on disk."""
-    from ..reports.tables import console, print_import
-    from ..sim.inspect.census import cannot_run
-    from ..strategies.grammar import assignments, one_of, yaml_value
-    from ..traces.importers.base import GROUP_IDS, LENGTHS, NAN_REWARDS, PURPOSES, ImportOptions
-    from ..traces.importers.domains import choose_domains
-    from ..traces.importers.importing import import_trace
-    from ..traces.store import open_trace
+    from ...reports.tables import console, print_import
+    from ...sim.inspect.census import cannot_run
+    from ...strategies.grammar import assignments, one_of, yaml_value
+    from ...traces.importers.base import GROUP_IDS, LENGTHS, NAN_REWARDS, PURPOSES, ImportOptions
+    from ...traces.importers.domains import choose_domains
+    from ...traces.importers.importing import import_trace
+    from ...traces.storage.store import open_trace
 
     refuse_here(out)
     columns = dict(assignments(map or [], "--map"))

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..traces.files import check_new_folder, refuse_here
-from .shared.options import (
+from ...traces.storage.files import check_new_folder, refuse_here
+from ..shared.options import (
     Clocks,
     DrawnFrom,
     Force,
@@ -22,8 +22,8 @@ from .shared.options import (
     SuccessThreshold,
     Sweep,
 )
-from .shared.output import print_json
-from .shared.progress import progress
+from ..shared.output import print_json
+from ..shared.progress import progress
 
 
 def screen(
@@ -53,14 +53,14 @@ def screen(
     quiet: Quiet = False,
 ) -> None:
     """Say which strategies are worth a live run on this data, and which change nothing."""
-    from ..reports.pages import SCREEN_JSON
-    from ..reports.screen.files import screen_record, write_screen
-    from ..reports.screen.tables import print_screen
-    from ..reports.tables import console
-    from ..sim.screen.screen import screen as run
-    from ..sim.success import Success
-    from ..strategies.grammar import strategies_from
-    from ..traces.store import open_trace
+    from ...reports.folders.screen import screen_record, write_screen
+    from ...reports.pages import SCREEN_JSON
+    from ...reports.screen.tables import print_screen
+    from ...reports.tables import console
+    from ...sim.screen.screen import screen as run
+    from ...sim.success import Success
+    from ...strategies.grammar import strategies_from
+    from ...traces.storage.store import open_trace
 
     traces = [open_trace(path) for path in paths]
     solved = Success(success, success_threshold)

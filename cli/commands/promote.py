@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..traces.errors import DfsimError
-from .shared.options import (
+from ...traces.errors import DfsimError
+from ..shared.options import (
     Force,
     Json,
     Params,
@@ -19,8 +19,8 @@ from .shared.options import (
     SuccessThreshold,
     TracePath,
 )
-from .shared.output import print_json
-from .shared.progress import progress
+from ..shared.output import print_json
+from ..shared.progress import progress
 
 
 def promote(
@@ -45,13 +45,13 @@ def promote(
     quiet: Quiet = False,
 ) -> None:
     """Forecast a strategy on a trace, and write what takes it into verl."""
-    from ..live.core.delivery import ON_EMPTY, RESCALE
-    from ..live.core.promotion import forecast_of, promoted
-    from ..live.verl.promote import check_promotable, write_promotion_folder
-    from ..sim.replay.loop import replay
-    from ..sim.success import Success
-    from ..strategies.grammar import one_of, strategies_from
-    from ..traces.store import open_trace
+    from ...live.core.delivery import ON_EMPTY, RESCALE
+    from ...live.core.promotion import forecast_of, promoted
+    from ...live.verl.promote import check_promotable, write_promotion_folder
+    from ...sim.replay.loop import replay
+    from ...sim.success import Success
+    from ...strategies.grammar import one_of, strategies_from
+    from ...traces.storage.store import open_trace
 
     trace = open_trace(path)
     trace.refuse_evaluation("a promotion forecasts training")

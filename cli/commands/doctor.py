@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from .shared.options import (
+from ..shared.options import (
     Json,
     Override,
     Quiet,
 )
-from .shared.output import print_gates, print_json
-from .shared.progress import step_lines
+from ..shared.output import print_gates, print_json
+from ..shared.progress import step_lines
 
 
 def doctor(
@@ -31,7 +31,7 @@ def doctor(
     quiet: Quiet = False,
 ) -> None:
     """Check that verl, the plug-in and every private seam are as dfsim expects."""
-    from ..live.verl.doctor import check_installation, folded, run_canary
+    from ...live.verl.doctor import check_installation, folded, run_canary
 
     checks = check_installation()
     sound = all(check.passed is not False for check in checks)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from .shared.options import (
+from ..shared.options import (
     Json,
 )
-from .shared.output import print_json
+from ..shared.output import print_json
 
 
 def strategies(
@@ -21,10 +21,10 @@ def strategies(
     json: Json = False,
 ) -> None:
     """List the strategies: kind, signals, parameters, source, and whether a trace can run them."""
-    from ..reports.tables import console, print_strategies, strategies_record
+    from ...reports.tables import console, print_strategies, strategies_record
 
     if check is not None:
-        from ..strategies.check import check_strategy
+        from ...strategies.check import check_strategy
 
         passed = check_strategy(check)
         if json:
@@ -34,9 +34,9 @@ def strategies(
         return
     reasons = None
     if path is not None:
-        from ..sim.inspect.census import cannot_run
-        from ..strategies.catalog import PRESETS
-        from ..traces.store import open_trace
+        from ...sim.inspect.census import cannot_run
+        from ...strategies.catalog import PRESETS
+        from ...traces.storage.store import open_trace
 
         reasons = cannot_run(open_trace(path), PRESETS)
     if json:

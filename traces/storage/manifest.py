@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from .advantage import AdvantageConfig, Estimator
-from .errors import TraceError, nearest
+from ..advantage import AdvantageConfig, Estimator
+from ..errors import TraceError, nearest
+from ..findings import Finding
+from ..schema import TRACE_VERSION
 from .files import replacing_file
-from .findings import Finding
-from .schema import TRACE_VERSION
 
 MANIFEST = "manifest.json"
 VERL = "verl"

@@ -9,9 +9,9 @@ import polars as pl
 from ...sim.provenance import provenance
 from ...sim.result import dump_json
 from ...sim.screen.result import ScreenResult
-from ...traces.files import replacing_folder
+from ...traces.storage.files import replacing_folder
 from ..pages import SCREEN_JSON, write_page
-from .figures import write_screen_figures
+from ..screen.figures import write_screen_figures
 
 
 def screen_record(result: ScreenResult) -> dict[str, object]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from ...sim.compare.result import CompareResult
 from ...sim.provenance import provenance
 from ...sim.result import dump_json
-from ...traces.files import replacing_folder
+from ...traces.storage.files import replacing_folder
+from ..compare.figures import write_compare_figures
 from ..pages import COMPARE_JSON, write_page
-from .figures import write_compare_figures
 
 
 def compare_record(result: CompareResult) -> dict[str, object]:

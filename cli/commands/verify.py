@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from .shared.options import (
+from ..shared.options import (
     Json,
     Quiet,
 )
-from .shared.output import print_gates, print_json
-from .shared.progress import progress
+from ..shared.output import print_gates, print_json
+from ..shared.progress import progress
 
 
 def verify(
@@ -22,9 +22,9 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Recompute a live run's decisions, read its proof of delivery, compare with the forecast."""
-    from ..live.core.promotion import read_promotion
-    from ..live.core.verify import verify as run
-    from ..traces.store import open_trace
+    from ...live.core.promotion import read_promotion
+    from ...live.core.verification.verify import verify as run
+    from ...traces.storage.store import open_trace
 
     trace = open_trace(live)
     chosen = None if promotion is None else read_promotion(promotion)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...sim.estimators import CATALOG
-from ...sim.mix.summary import MixReport
-from ...sim.replay.loop import replay
-from ...traces.findings import plain
-from ...traces.store import Trace
-from .promotion import Promotion, forecast_of
+from ....sim.estimators import CATALOG
+from ....sim.mix.summary import MixReport
+from ....sim.replay.loop import replay
+from ....traces.findings import plain
+from ....traces.storage.store import Trace
+from ..promotion import Promotion, forecast_of
 
 
 @dataclass(frozen=True)

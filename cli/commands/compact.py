@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ..traces.files import refuse_here
-from .shared.options import (
+from ...traces.storage.files import refuse_here
+from ..shared.options import (
     Force,
     Json,
     Quiet,
     TracePath,
 )
-from .shared.progress import progress
+from ..shared.progress import progress
 
 
 def compact(
@@ -25,9 +25,9 @@ def compact(
     quiet: Quiet = False,
 ) -> None:
     """Copy a trace into few files: the same content and fingerprint, faster to read."""
-    from ..sim.result import dump_json
-    from ..traces.compact import compact as run
-    from ..traces.store import open_trace
+    from ...sim.result import dump_json
+    from ...traces.storage.compact import compact as run
+    from ...traces.storage.store import open_trace
 
     refuse_here(out)
     trace = open_trace(path)

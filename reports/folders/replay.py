@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ..sim.inspect.census import Census
-from ..sim.mix.result import CAUTIONS
-from ..sim.provenance import provenance
-from ..sim.replay.loop import OnDecision
-from ..sim.result import RECORD_VERSION, ReplayResult, dump_json
-from ..strategies.base import Decision
-from ..traces.batch import RolloutBatch
-from ..traces.errors import DfsimError
-from ..traces.files import check_regular, replacing_file, replacing_folder
-from ..traces.store import Trace
-from .figures import trace_footer, write_figures
-from .mix.figures import write_mix_figures
-from .pages import REPLAY_JSON, write_page
-from .sensitivity import write_sensitivity
+from ...sim.inspect.census import Census
+from ...sim.mix.result import CAUTIONS
+from ...sim.provenance import provenance
+from ...sim.replay.loop import OnDecision
+from ...sim.result import RECORD_VERSION, ReplayResult, dump_json
+from ...strategies.base import Decision
+from ...traces.batch import RolloutBatch
+from ...traces.errors import DfsimError
+from ...traces.storage.files import check_regular, replacing_file, replacing_folder
+from ...traces.storage.store import Trace
+from ..figures import trace_footer, write_figures
+from ..mix.figures import write_mix_figures
+from ..pages import REPLAY_JSON, write_page
+from ..sensitivity import write_sensitivity
 
 
 def replay_record(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from .errors import TraceError
+from ..errors import TraceError
+from ..schema import TOKEN_COLUMNS
 from .files import replacing_folder
 from .manifest import MANIFEST
-from .schema import TOKEN_COLUMNS
 from .store import Trace, TraceWriter
 
 MAX_ROWS = 250_000

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .assemble import Runs, from_columns
-from .batch import RolloutBatch, missing_column, one_minus_prob_sq
-from .errors import TraceError
+from ..assemble import Runs, from_columns
+from ..batch import RolloutBatch, missing_column, one_minus_prob_sq
+from ..errors import TraceError
+from ..ragged import offsets_of, segment_sum
+from ..schema import COLUMNS, NO_DOMAIN, OUTPUT_COLUMNS, REQUIRED, TOKEN_COLUMNS, WHOLE
 from .files import sha256_of, temporary
 from .manifest import MANIFEST, FileEntry, Manifest, StepEntry, read_manifest, write_manifest
-from .ragged import offsets_of, segment_sum
-from .schema import COLUMNS, NO_DOMAIN, OUTPUT_COLUMNS, REQUIRED, TOKEN_COLUMNS, WHOLE
 
 _SCALAR = {"int": pl.Int64, "float64": pl.Float64, "float32": pl.Float32, "str": pl.String}
 DERIVED = ("one_minus_prob_sq", "output_one_minus_prob_sq", "ref_kl")

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from ..traces.errors import DfsimError
-from ..traces.files import refuse_here
-from .shared.options import (
+from ...traces.errors import DfsimError
+from ...traces.storage.files import refuse_here
+from ..shared.options import (
     Clocks,
     DrawnFrom,
     Force,
@@ -26,8 +26,8 @@ from .shared.options import (
     Sweep,
     TracePath,
 )
-from .shared.output import print_json
-from .shared.progress import progress
+from ..shared.output import print_json
+from ..shared.progress import progress
 
 
 def replay(
@@ -56,20 +56,20 @@ def replay(
     quiet: Quiet = False,
 ) -> None:
     """Say what strategies would have done to the updates of a captured run."""
-    from ..sim.mix.simulate import Candidates, clocks_of
-    from ..sim.replay.loop import OnDecision, each_of
-    from ..sim.replay.loop import replay as run
-    from ..sim.success import Success
-    from ..strategies.grammar import strategies_from
-    from ..strategies.sample.base import SamplingStrategy
-    from ..traces.files import check_new_folder
-    from ..traces.store import open_trace
+    from ...sim.mix.simulate import Candidates, clocks_of
+    from ...sim.replay.loop import OnDecision, each_of
+    from ...sim.replay.loop import replay as run
+    from ...sim.success import Success
+    from ...strategies.grammar import strategies_from
+    from ...strategies.sample.base import SamplingStrategy
+    from ...traces.storage.files import check_new_folder
+    from ...traces.storage.store import open_trace
 
     pool, clocks = Candidates.parse(candidates), clocks_of(clock)
     trace = open_trace(path)
     skipped: dict[str, str] = {}
     if strategy and "all" in strategy:
-        from ..sim.inspect.census import cannot_run
+        from ...sim.inspect.census import cannot_run
 
         skipped = cannot_run(trace)
     solved = Success(success, success_threshold)
@@ -86,8 +86,8 @@ def replay(
     watchers: list[OnDecision] = []
     text = None
     if out is not None:
-        from ..reports.pages import REPLAY_JSON
-        from ..sim.replay.samples import TextSamples, has_text
+        from ...reports.pages import REPLAY_JSON
+        from ...sim.replay.samples import TextSamples, has_text
 
         refuse_here(out)
         check_new_folder(out, REPLAY_JSON, force)
@@ -95,7 +95,7 @@ def replay(
         watchers += [text] if text else []
     with contextlib.ExitStack() as stack:
         if decisions is not None:
-            from ..reports.files import writing_decisions
+            from ...reports.folders.replay import writing_decisions
 
             if len(chosen) != 1:
                 raise DfsimError("--decisions writes one strategy's weights; name one strategy")
@@ -117,16 +117,16 @@ def replay(
     left_out = [f"{name} was left out: it needs {reason}" for name, reason in skipped.items()]
     result = dataclasses.replace(result, notes=[*left_out, *result.notes])
     if out is not None:
-        from ..reports.files import write_replay
+        from ...reports.folders.replay import write_replay
 
         write_replay(result, out, force, text.to_dict() if text else None)
     if json:
-        from ..reports.files import replay_record
+        from ...reports.folders.replay import replay_record
 
         print_json(replay_record(result))
         return
-    from ..reports.mix.tables import print_mixing
-    from ..reports.tables import console, print_replay, trace_line
+    from ...reports.mix.tables import print_mixing
+    from ...reports.tables import console, print_replay, trace_line
 
     screen = console()
     if chosen or not mixers:

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ..traces.errors import DfsimError
-from .shared.options import (
+from ...traces.errors import DfsimError
+from ..shared.options import (
     Json,
     Override,
     Params,
     Quiet,
 )
-from .shared.output import print_json
-from .shared.progress import step_lines
+from ..shared.output import print_json
+from ..shared.progress import step_lines
 
 LABEL = "346k-parameter CPU run: not evidence about LLMs"
 
@@ -50,10 +50,10 @@ def rehearse(
     quiet: Quiet = False,
 ) -> None:
     """Run the real verl trainer on this CPU: a tiny model, a verifiable task of three domains."""
-    from ..live.rehearsal.launch import Rehearsal, run_rehearsal
-    from ..live.verl.overrides import dfsim_overrides
-    from ..strategies.grammar import strategies_from
-    from ..traces.findings import plain
+    from ...live.rehearsal.launch import Rehearsal, run_rehearsal
+    from ...live.verl.overrides import dfsim_overrides
+    from ...strategies.grammar import strategies_from
+    from ...traces.findings import plain
 
     for name in filter(None, (strategy, *(shadow or ()))):
         # Refused now, not in a minute.

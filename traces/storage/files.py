@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import DfsimError
+from ..errors import DfsimError
 
 
 def temporary(target: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared.options import (
+from ..shared.options import (
     Json,
 )
 
@@ -17,8 +17,8 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a result's page again, from the JSON and figures beside it."""
-    from ..reports.pages import write_page_again
-    from ..sim.result import dump_json
+    from ...reports.pages import write_page_again
+    from ...sim.result import dump_json
 
     page = str(write_page_again(folder))
     typer.echo(dump_json({"page": page}) if json else f"Written: {page}")

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from .shared.options import (
+from ..shared.options import (
     Json,
     Quiet,
     SuccessColumn,
     SuccessThreshold,
     TracePath,
 )
-from .shared.output import print_json
-from .shared.progress import progress
+from ..shared.output import print_json
+from ..shared.progress import progress
 
 
 def inspect(
@@ -29,12 +29,12 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """Say what a trace holds, what is odd about it, and what it can run."""
-    from ..reports.files import check_prompts, write_prompts
-    from ..reports.tables import console, print_census
-    from ..sim.inspect.census import census
-    from ..sim.replay.loop import describe
-    from ..sim.success import Success
-    from ..traces.store import open_trace
+    from ...reports.folders.replay import check_prompts, write_prompts
+    from ...reports.tables import console, print_census
+    from ...sim.inspect.census import census
+    from ...sim.replay.loop import describe
+    from ...sim.success import Success
+    from ...traces.storage.store import open_trace
 
     trace = open_trace(path)
     if prompts is not None:

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ...sim.replay.loop import columns_for
-from ...sim.types import Progress
-from ...strategies.base import Scores
-from ...strategies.build import AnyStrategy
-from ...strategies.sample.base import SamplingStrategy
-from ...strategies.spec import Spec
-from ...traces.batch import RolloutBatch
-from ...traces.errors import DfsimError, TraceError
-from ...traces.findings import plain
-from ...traces.store import Trace
+from ....sim.replay.loop import columns_for
+from ....sim.types import Progress
+from ....strategies.base import Scores
+from ....strategies.build import AnyStrategy
+from ....strategies.sample.base import SamplingStrategy
+from ....strategies.spec import Spec
+from ....traces.batch import RolloutBatch
+from ....traces.errors import DfsimError, TraceError
+from ....traces.findings import plain
+from ....traces.storage.store import Trace
+from ..delivery import Applied, apply, tokens_of
+from ..log import read_records
+from ..promotion import Promotion
+from ..record import rebuild, strategy_record
 from .check import Check
-from .delivery import Applied, apply, tokens_of
 from .draws import check_draws
 from .forecast import Comparison, compare_forecast, compare_mix, forecast_notes
-from .log import read_records
-from .promotion import Promotion
-from .record import rebuild, strategy_record
 
 
 @dataclass(frozen=True)

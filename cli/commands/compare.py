@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ..traces.errors import DfsimError
-from .shared.options import Force, Json, Out, Quiet
-from .shared.output import print_json
-from .shared.progress import progress
+from ...traces.errors import DfsimError
+from ..shared.options import Force, Json, Out, Quiet
+from ..shared.output import print_json
+from ..shared.progress import progress
 
 
 def compare(
@@ -55,12 +55,12 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Judge finished runs: paired seeds, corrected tests, what they could have found."""
-    from ..sim.compare.compare import compare as run
-    from ..traces.files import check_new_folder, refuse_here
+    from ...sim.compare.compare import compare as run
+    from ...traces.storage.files import check_new_folder, refuse_here
 
     paths, more = _split(runs)
     if out is not None:
-        from ..reports.pages import COMPARE_JSON
+        from ...reports.pages import COMPARE_JSON
 
         refuse_here(out)
         check_new_folder(out, COMPARE_JSON, force)
@@ -84,16 +84,16 @@ def compare(
             progress=tick,
         )
     if out is not None:
-        from ..reports.compare.files import write_compare
+        from ...reports.folders.compare import write_compare
 
         write_compare(result, out, force)
     if json:
-        from ..reports.compare.files import compare_record
+        from ...reports.folders.compare import compare_record
 
         print_json(compare_record(result))
         return
-    from ..reports.compare.tables import print_compare
-    from ..reports.tables import console
+    from ...reports.compare.tables import print_compare
+    from ...reports.tables import console
 
     screen = console()
     print_compare(result, screen)
@@ -127,7 +127,7 @@ def _groups(items: Sequence[str] | None, flag: str) -> dict[str, list[str]]:
     Raises:
         DfsimError: an item is not name=a,b, or a name comes twice.
     """
-    from ..strategies.grammar import assignments
+    from ...strategies.grammar import assignments
 
     groups: dict[str, list[str]] = {}
     for item in items or []:

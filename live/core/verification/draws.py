@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...sim.replay.loop import columns_for
-from ...strategies.sample.base import SamplingStrategy, UnitSampler
-from ...traces.batch import RolloutBatch
-from ...traces.errors import TraceError
-from ...traces.ragged import Float, Int
-from ...traces.store import Trace
+from ....sim.replay.loop import columns_for
+from ....strategies.sample.base import SamplingStrategy, UnitSampler
+from ....traces.batch import RolloutBatch
+from ....traces.errors import TraceError
+from ....traces.ragged import Float, Int
+from ....traces.storage.store import Trace
+from ..sampler import draw_rows, start_sampler, watch
+from ..steer import digest_of
 from .check import Check
-from .sampler import draw_rows, start_sampler, watch
-from .steer import digest_of
 
 
 def check_draws(

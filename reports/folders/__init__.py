@@ -1,0 +1,1 @@
+"""What --out writes: one file a kind of result."""

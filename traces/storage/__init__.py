@@ -1,0 +1,1 @@
+"""A trace on disk: steps in Parquet files, a manifest, checksums."""
