@@ -11,10 +11,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from dfsim.traces import files
 from dfsim.traces.advantage import AdvantageConfig
 from dfsim.traces.errors import DfsimError, TraceError, nearest
 from dfsim.traces.importers.importing import import_trace
+from dfsim.traces.storage import files
 from dfsim.traces.storage.files import check_new_folder, replacing_file, replacing_folder
 from dfsim.traces.storage.manifest import (
     MANIFEST,

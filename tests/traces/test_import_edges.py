@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import dfsim
 from dfsim.cli.app import app
-from dfsim.traces import compact as compaction
 from dfsim.traces.errors import TraceError
 from dfsim.traces.importers.domains import choose_domains
 from dfsim.traces.importers.importing import import_trace
 from dfsim.traces.importers.sources import read_chunks
+from dfsim.traces.storage import compact as compaction
 from dfsim.traces.storage.manifest import Manifest
 from dfsim.traces.storage.store import Trace, TraceWriter, open_trace
 from dfsim.traces.synthetic import exact_step

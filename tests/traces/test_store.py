@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfsim.traces import store
 from dfsim.traces.assemble import from_columns
 from dfsim.traces.batch import RolloutBatch
 from dfsim.traces.errors import TraceError
 from dfsim.traces.ragged import offsets_of
 from dfsim.traces.schema import COLUMNS
+from dfsim.traces.storage import store
 from dfsim.traces.storage.manifest import (
     MANIFEST,
     FileEntry,
