@@ -12,17 +12,23 @@ from ..traces.errors import DfsimError
 from ..traces.storage.files import replacing_file
 from .compare.page import compare_page
 from .html import PAGE, Page, render
-from .replay_page import replay_page
+from .inspect.page import inspect_page
+from .replay.page import replay_page
 from .screen.page import screen_page
+from .verify.page import verify_page
 
 REPLAY_JSON = "replay.json"
 SCREEN_JSON = "screen.json"
 COMPARE_JSON = "compare.json"
+INSPECT_JSON = "inspect.json"
+VERIFY_JSON = "verify.json"
 
 PAGES: Mapping[str, Callable[[Mapping[str, Any]], Page]] = {
     REPLAY_JSON: replay_page,
     SCREEN_JSON: screen_page,
     COMPARE_JSON: compare_page,
+    INSPECT_JSON: inspect_page,
+    VERIFY_JSON: verify_page,
 }
 """Name of a result's JSON → what builds its page."""
 

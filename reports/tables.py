@@ -196,7 +196,7 @@ def print_census(trace: Trace, found: Census, out: Console) -> None:
     rows = Table(box=None, show_header=False, padding=(0, 2), pad_edge=False)
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column()
-    for name, value in _census_rows(trace, found):
+    for name, value in census_facts(trace, found):
         rows.add_row(name, value)
     out.print()
     out.print(rows)
@@ -215,7 +215,8 @@ def print_census(trace: Trace, found: Census, out: Console) -> None:
         out.print(domains)
 
 
-def _census_rows(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
+def census_facts(trace: Trace, found: Census) -> Iterable[tuple[str, str]]:
+    """What a trace holds, a name and a sentence or two each."""
     steps = found.steps
     yield "steps", f"{len(steps)} ({steps[0]} … {steps[-1]})"
     sizes = ", ".join(f"{n}×{c}" for n, c in sorted(found.sizes.items())[:6])

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from ..shared.options import (
+    Force,
     Json,
+    PageFolder,
     Quiet,
     SuccessColumn,
     SuccessThreshold,
@@ -25,12 +27,14 @@ def inspect(
     ] = None,
     success: SuccessColumn = "reward",
     success_threshold: SuccessThreshold = None,
+    out: PageFolder = None,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Say what a trace holds, what is odd about it, and what it can run."""
     from ...reports.folders.replay import check_prompts, write_prompts
-    from ...reports.tables import console, print_census
+    from ...reports.tables import census_facts, console, print_census
     from ...sim.inspect.census import census
     from ...sim.replay.loop import describe
     from ...sim.success import Success
@@ -43,7 +47,17 @@ def inspect(
         found = census(trace, tick, success=Success(success, success_threshold))
     if prompts is not None:
         write_prompts(found, prompts)
+    record = {"trace": describe(trace), **found.to_dict()}
+    if out is not None:
+        from ...reports.folders.plain import write_record
+        from ...reports.pages import INSPECT_JSON
+
+        shown = {**record, "facts": list(census_facts(trace, found))}
+        settings = {"success": success, "success_threshold": success_threshold}
+        write_record(INSPECT_JSON, shown, settings, out, force)
     if json:
-        print_json({"trace": describe(trace), **found.to_dict()})
+        print_json(record)
         return
     print_census(trace, found, console())
+    if out is not None:
+        typer.echo(f"Written: {out}")

@@ -7,10 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..shared.options import (
-    Json,
-    Quiet,
-)
+from ..shared.options import Force, Json, PageFolder, Quiet
 from ..shared.output import print_gates, print_json
 from ..shared.progress import progress
 
@@ -18,6 +15,8 @@ from ..shared.progress import progress
 def verify(
     live: Annotated[Path, typer.Argument(help="The capture of the live run.")],
     promotion: Annotated[Path | None, typer.Option(help="promotion.json, or its folder.")] = None,
+    out: PageFolder = None,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -30,6 +29,12 @@ def verify(
     chosen = None if promotion is None else read_promotion(promotion)
     with progress("verify", quiet or json) as tick:
         found = run(trace, chosen, progress=tick)
+    if out is not None:
+        from ...reports.folders.plain import write_record
+        from ...reports.pages import VERIFY_JSON
+
+        settings = {"promotion": None if chosen is None else chosen.digest}
+        write_record(VERIFY_JSON, found.to_dict(), settings, out, force)
     if json:
         print_json(found.to_dict())
     else:
@@ -45,6 +50,8 @@ def verify(
         for note in found.notes:
             typer.echo(f"· {note}")
         typer.echo("Verified." if found.passed else "NOT verified: a gate failed.")
+        if out is not None:
+            typer.echo(f"Written: {out}")
     if not found.passed:
         raise typer.Exit(1)
 

@@ -17,6 +17,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 Force = Annotated[bool, typer.Option("--force", help="Replace what dfsim wrote there before.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for a page, JSON, tables and figures.")]
+PageFolder = Annotated[Path | None, typer.Option("--out", help="Folder for a page and its JSON.")]
 Strategies = Annotated[
     list[str] | None,
     typer.Option("--strategy", "-s", help="Preset, FILE.py:Class, or all; may be repeated."),

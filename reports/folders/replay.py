@@ -23,7 +23,7 @@ from ...traces.storage.store import Trace
 from ..figures import trace_footer, write_figures
 from ..mix.figures import write_mix_figures
 from ..pages import REPLAY_JSON, write_page
-from ..sensitivity import write_sensitivity
+from ..replay.sensitivity import write_sensitivity
 
 
 def replay_record(

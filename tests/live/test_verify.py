@@ -110,6 +110,15 @@ def test_a_promoted_run_is_verified_beside_its_forecast(tmp_path):
     assert "outside" not in text.split("·")[0]
     assert "kept_frac" in text
 
+    page = tmp_path / "page"
+    run("verify", path, "--promotion", out, "--out", page)
+    shown = (page / "index.html").read_text(encoding="utf-8")
+    assert all(gate.name in shown for gate in found.gates)
+    assert "effective_batch" in shown
+    (page / "index.html").unlink()
+    run("report", page)
+    assert (page / "index.html").read_text(encoding="utf-8") == shown
+
 
 def test_an_own_strategy_is_verified_from_its_promotion(tmp_path):
     file = tmp_path / "own.py"
@@ -307,7 +316,8 @@ def test_json_is_one_object_and_the_exit_code_stays(tmp_path):
     assert (good.exit_code, record["passed"], good.stderr) == (0, True, "")
     assert record["trace"]["fingerprint"] == open_trace(path).manifest.fingerprint
     assert {g["name"] for g in record["gates"]} == {"strategy", "decisions of per", "delivery"}
-    assert {"name", "forecast", "low", "high", "observed", "inside"} == set(record["estimates"][0])
+    fields = {"name", "headline", "forecast", "low", "high", "observed", "inside"}
+    assert fields == set(record["estimates"][0])
     assert "NaN" not in good.stdout
     rewritten(path, 1, flip("weight", 0))
     bad = run("verify", path, "--json")

@@ -13,7 +13,7 @@ from said import printed
 import dfsim
 from dfsim.reports.folders.replay import replay_record
 from dfsim.reports.html import render
-from dfsim.reports.replay_page import replay_page
+from dfsim.reports.replay.page import replay_page
 from dfsim.sim.replay.samples import TextSamples, has_text
 from dfsim.sim.result import dump_json
 from dfsim.strategies.build import build

@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..sim.estimators import CATALOG
-from ..sim.mix.summary import MixReport
-from ..sim.replay.diagnosis import live_groups
-from ..sim.result import Estimates, ReplayResult, StrategyResult
-from ..traces.findings import Finding
-from .html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
-from .mix.page import mix_section
-from .origin import made_by
+from ...sim.estimators import CATALOG
+from ...sim.mix.summary import MixReport
+from ...sim.replay.diagnosis import live_groups
+from ...sim.result import Estimates, ReplayResult, StrategyResult
+from ...traces.findings import Finding
+from ..html import Cell, Column, Figure, Findings, Page, Section, Sentence, Table
+from ..mix.page import mix_section
+from ..origin import made_by
+from ..tables import HEADINGS, number, sampling, span, strategy_cells, trace_line
 from .sensitivity import STEM, sweeps
-from .tables import HEADINGS, number, sampling, span, strategy_cells, trace_line
-from .text_page import NO_TEXT, text_sections
+from .text import NO_TEXT, text_sections
 
 MANY = 4
 """Domains that a sentence names."""

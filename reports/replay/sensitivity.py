@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..sim.mix.result import MixResult
-from ..sim.result import ReplayResult
-from ..strategies.spec import Spec
-from .figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures
+from ...sim.mix.result import MixResult
+from ...sim.result import ReplayResult
+from ...strategies.spec import Spec
+from ..figures import COLOURS, figure_of, in_percent, label_of, legend, save_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

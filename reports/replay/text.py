@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .html import Cell, Column, Excerpt, Sample, Section, Table, short
-from .tables import number
+from ..html import Cell, Column, Excerpt, Sample, Section, Table, short
+from ..tables import number
 
 NAME_LIMIT = 90
 

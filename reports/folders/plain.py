@@ -1,0 +1,35 @@
+"""A folder of a JSON record and its page, where a result has no tables and figures of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...sim.provenance import provenance
+from ...sim.result import RECORD_VERSION, dump_json
+from ...traces.storage.files import replacing_folder
+from ...traces.version import __version__
+from ..pages import write_page
+
+
+def write_record(
+    name: str, record: Mapping[str, Any], settings: Mapping[str, Any], folder: Path, force: bool
+) -> None:
+    """Write a record and its page.
+
+    Args:
+        name: of the JSON, a key of :data:`dfsim.reports.pages.PAGES`.
+        record: the result.
+        settings: that it was made with.
+        folder: replaced only after success, and only with ``force``.
+        force: replace an earlier result.
+
+    Raises:
+        DfsimError: the folder exists, or is not dfsim's.
+    """
+    made = {"settings": dict(settings), "provenance": provenance()}
+    whole = {"dfsim": __version__, "version": RECORD_VERSION, **record, **made}
+    with replacing_folder(folder, name, force) as scratch:
+        (scratch / name).write_text(dump_json(whole) + "\n", encoding="utf-8")
+        write_page(scratch)

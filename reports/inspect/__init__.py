@@ -1,0 +1,1 @@
+"""What a trace holds, as a page."""

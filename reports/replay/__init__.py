@@ -1,0 +1,1 @@
+"""A replay's page, with captured text, and pictures of its sweeps."""
