@@ -21,6 +21,8 @@ def made_by(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{n}={_words(v)}" for n, v in value.items()) or "none"
+    if value is None:
+        return "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return str(value)

@@ -10,7 +10,7 @@ import typer
 
 from ...traces.errors import DfsimError
 from ..shared.options import Force, Json, Out, Quiet
-from ..shared.output import print_json
+from ..shared.output import check_out, print_json
 from ..shared.progress import progress
 
 
@@ -55,15 +55,11 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Judge finished runs: paired seeds, corrected tests, what they could have found."""
+    from ...reports.pages import COMPARE_JSON
     from ...sim.compare.compare import compare as run
-    from ...traces.storage.files import check_new_folder, refuse_here
 
     paths, more = _split(runs)
-    if out is not None:
-        from ...reports.pages import COMPARE_JSON
-
-        refuse_here(out)
-        check_new_folder(out, COMPARE_JSON, force)
+    check_out(out, COMPARE_JSON, force)
     with progress("compare", quiet or json) as tick:
         result = run(
             paths,

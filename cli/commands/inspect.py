@@ -16,7 +16,7 @@ from ..shared.options import (
     SuccessThreshold,
     TracePath,
 )
-from ..shared.output import print_json
+from ..shared.output import check_out, print_json
 from ..shared.progress import progress
 
 
@@ -34,6 +34,8 @@ def inspect(
 ) -> None:
     """Say what a trace holds, what is odd about it, and what it can run."""
     from ...reports.folders.replay import check_prompts, write_prompts
+    from ...reports.folders.result import write_record
+    from ...reports.pages import INSPECT_JSON
     from ...reports.tables import census_facts, console, print_census
     from ...sim.inspect.census import census
     from ...sim.replay.loop import describe
@@ -41,6 +43,7 @@ def inspect(
     from ...traces.storage.store import open_trace
 
     trace = open_trace(path)
+    check_out(out, INSPECT_JSON, force)
     if prompts is not None:
         check_prompts(trace, prompts)
     with progress("inspect", quiet or json) as tick:
@@ -49,9 +52,6 @@ def inspect(
         write_prompts(found, prompts)
     record = {"trace": describe(trace), **found.to_dict()}
     if out is not None:
-        from ...reports.folders.plain import write_record
-        from ...reports.pages import INSPECT_JSON
-
         shown = {**record, "facts": list(census_facts(trace, found))}
         settings = {"success": success, "success_threshold": success_threshold}
         write_record(INSPECT_JSON, shown, settings, out, force)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ...traces.errors import DfsimError
-from ...traces.storage.files import refuse_here
 from ..shared.options import (
     Clocks,
     DrawnFrom,
@@ -26,7 +25,7 @@ from ..shared.options import (
     Sweep,
     TracePath,
 )
-from ..shared.output import print_json
+from ..shared.output import check_out, print_json
 from ..shared.progress import progress
 
 
@@ -62,7 +61,6 @@ def replay(
     from ...sim.success import Success
     from ...strategies.grammar import strategies_from
     from ...strategies.sample.base import SamplingStrategy
-    from ...traces.storage.files import check_new_folder
     from ...traces.storage.store import open_trace
 
     pool, clocks = Candidates.parse(candidates), clocks_of(clock)
@@ -89,8 +87,7 @@ def replay(
         from ...reports.pages import REPLAY_JSON
         from ...sim.replay.samples import TextSamples, has_text
 
-        refuse_here(out)
-        check_new_folder(out, REPLAY_JSON, force)
+        check_out(out, REPLAY_JSON, force)
         text = TextSamples(trace) if has_text(trace) else None
         watchers += [text] if text else []
     with contextlib.ExitStack() as stack:

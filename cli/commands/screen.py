@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ...traces.storage.files import check_new_folder, refuse_here
 from ..shared.options import (
     Clocks,
     DrawnFrom,
@@ -22,7 +21,7 @@ from ..shared.options import (
     SuccessThreshold,
     Sweep,
 )
-from ..shared.output import print_json
+from ..shared.output import check_out, print_json
 from ..shared.progress import progress
 
 
@@ -67,9 +66,7 @@ def screen(
     chosen = strategies_from(
         strategy or ["all"], param or [], tie_seed=tie_seed, shared=solved.parameters
     )
-    if out is not None:
-        refuse_here(out)
-        check_new_folder(out, SCREEN_JSON, force)
+    check_out(out, SCREEN_JSON, force)
     with progress("screen", quiet or json) as tick:
         result = run(
             traces,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..shared.options import Force, Json, PageFolder, Quiet
-from ..shared.output import print_gates, print_json
+from ..shared.output import check_out, print_gates, print_json
 from ..shared.progress import progress
 
 
@@ -23,16 +23,16 @@ def verify(
     """Recompute a live run's decisions, read its proof of delivery, compare with the forecast."""
     from ...live.core.promotion import read_promotion
     from ...live.core.verification.verify import verify as run
+    from ...reports.folders.result import write_record
+    from ...reports.pages import VERIFY_JSON
     from ...traces.storage.store import open_trace
 
     trace = open_trace(live)
     chosen = None if promotion is None else read_promotion(promotion)
+    check_out(out, VERIFY_JSON, force)
     with progress("verify", quiet or json) as tick:
         found = run(trace, chosen, progress=tick)
     if out is not None:
-        from ...reports.folders.plain import write_record
-        from ...reports.pages import VERIFY_JSON
-
         settings = {"promotion": None if chosen is None else chosen.digest}
         write_record(VERIFY_JSON, found.to_dict(), settings, out, force)
     if json:

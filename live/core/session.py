@@ -23,7 +23,7 @@ from .proof import Verdict, as_metrics, expected, judge, pg_loss_witness
 from .rows import TOKEN_LISTS, Responses
 from .sampler import RowSampler, TrainingSet
 from .settings import LiveSettings
-from .steer import Steering
+from .steer import Steering, dropped_shadow
 from .step import LiveStep, pg_loss_of
 
 
@@ -238,10 +238,7 @@ class Session:
                 decision = shadow.decide(batch, scores)
             except Exception as error:  # a shadow must not stop what it does not touch
                 self._shadows.remove(shadow)
-                self._say(
-                    f"dfsim: shadow {shadow.name} is dropped from step {batch.step} on "
-                    f"({type(error).__name__}: {error})"
-                )
+                self._say(dropped_shadow(shadow.name, batch.step, error))
                 continue
             decisions[shadow.name], applied[shadow.name] = decision, apply(decision, batch)
         estimates = estimate_step(batch, decisions, self._loss_agg_mode)

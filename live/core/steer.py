@@ -93,10 +93,7 @@ class Steering:
                 watch(sampler, strategy, batch, row_G, decisions.get(name))
             except Exception as error:  # a shadow must not stop what it does not touch
                 del self._shadows[name]
-                self._say(
-                    f"dfsim: shadow {name} is dropped from step {batch.step} on "
-                    f"({type(error).__name__}: {error})"
-                )
+                self._say(dropped_shadow(name, batch.step, error))
                 continue
             target = self._training_set.by_domain(strategy, target_U).tolist()
             asked[name] = {"since": self._since, "target": target, "digest": digest_of(target_U)}
@@ -142,3 +139,8 @@ class Steering:
 def digest_of(target_U: Float) -> str:
     """Digest of a proposal's bits."""
     return hashlib.blake2b(target_U.tobytes(), digest_size=8).hexdigest()
+
+
+def dropped_shadow(name: str, step: int, error: Exception) -> str:
+    """What the log says of a shadow that failed at a step."""
+    return f"dfsim: shadow {name} is dropped from step {step} on ({type(error).__name__}: {error})"

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from ...sim.compare.result import CompareResult
 from ...sim.provenance import provenance
-from ...sim.result import dump_json
-from ...traces.storage.files import replacing_folder
 from ..compare.figures import write_compare_figures
-from ..pages import COMPARE_JSON, write_page
+from ..pages import COMPARE_JSON
+from .result import writing_result
 
 
 def compare_record(result: CompareResult) -> dict[str, object]:
@@ -28,11 +27,8 @@ def write_compare(result: CompareResult, folder: Path, force: bool) -> None:
     Raises:
         DfsimError: the folder exists, or is not dfsim's.
     """
-    with replacing_folder(folder, COMPARE_JSON, force) as scratch:
-        text = dump_json(compare_record(result))
-        (scratch / COMPARE_JSON).write_text(text + "\n", encoding="utf-8")
+    with writing_result(COMPARE_JSON, compare_record(result), folder, force) as scratch:
         result.methods().write_csv(scratch / "methods.csv")
         result.table().write_csv(scratch / "comparisons.csv")
         result.means().write_csv(scratch / "means.csv")
         write_compare_figures(result, scratch)
-        write_page(scratch)

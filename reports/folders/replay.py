@@ -14,16 +14,17 @@ from ...sim.inspect.census import Census
 from ...sim.mix.result import CAUTIONS
 from ...sim.provenance import provenance
 from ...sim.replay.loop import OnDecision
-from ...sim.result import RECORD_VERSION, ReplayResult, dump_json
+from ...sim.result import RECORD_VERSION, ReplayResult
 from ...strategies.base import Decision
 from ...traces.batch import RolloutBatch
 from ...traces.errors import DfsimError
-from ...traces.storage.files import check_regular, replacing_file, replacing_folder
+from ...traces.storage.files import check_regular, replacing_file
 from ...traces.storage.store import Trace
 from ..figures import trace_footer, write_figures
 from ..mix.figures import write_mix_figures
-from ..pages import REPLAY_JSON, write_page
+from ..pages import REPLAY_JSON
 from ..replay.sensitivity import write_sensitivity
+from .result import writing_result
 
 
 def replay_record(
@@ -56,9 +57,7 @@ def write_replay(
     Raises:
         DfsimError: the folder exists, or is not dfsim's.
     """
-    with replacing_folder(folder, REPLAY_JSON, force) as scratch:
-        record = dump_json(replay_record(result, text))
-        (scratch / REPLAY_JSON).write_text(record + "\n", encoding="utf-8")
+    with writing_result(REPLAY_JSON, replay_record(result, text), folder, force) as scratch:
         steps = result.steps()
         steps.write_parquet(scratch / "steps.parquet", compression="zstd")
         steps.write_csv(scratch / "steps.csv")
@@ -71,7 +70,6 @@ def write_replay(
             mixing.write_csv(scratch / "mixing.csv")
             for index, mixer in enumerate(result.mixers.values()):
                 write_mix_figures(mixer, scratch, f"mix_{index + 1}", trace_footer(result))
-        write_page(scratch)
 
 
 @contextmanager

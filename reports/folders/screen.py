@@ -7,11 +7,10 @@ from pathlib import Path
 import polars as pl
 
 from ...sim.provenance import provenance
-from ...sim.result import dump_json
 from ...sim.screen.result import ScreenResult
-from ...traces.storage.files import replacing_folder
-from ..pages import SCREEN_JSON, write_page
+from ..pages import SCREEN_JSON
 from ..screen.figures import write_screen_figures
+from .result import writing_result
 
 
 def screen_record(result: ScreenResult) -> dict[str, object]:
@@ -30,9 +29,7 @@ def write_screen(result: ScreenResult, folder: Path, force: bool) -> None:
     Raises:
         DfsimError: the folder exists, or is not dfsim's.
     """
-    with replacing_folder(folder, SCREEN_JSON, force) as scratch:
-        text = dump_json(screen_record(result))
-        (scratch / SCREEN_JSON).write_text(text + "\n", encoding="utf-8")
+    with writing_result(SCREEN_JSON, screen_record(result), folder, force) as scratch:
         result.table().write_csv(scratch / "screen.csv")
         steps = pl.concat(
             t.replay.steps().insert_column(0, pl.lit(str(t.replay.trace["path"])).alias("trace"))
@@ -40,4 +37,3 @@ def write_screen(result: ScreenResult, folder: Path, force: bool) -> None:
         )
         steps.write_parquet(scratch / "steps.parquet", compression="zstd")
         write_screen_figures(result, scratch)
-        write_page(scratch)

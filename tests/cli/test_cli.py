@@ -197,7 +197,7 @@ def test_the_current_folder_is_never_replaced(small, tmp_path, monkeypatch):
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    for command in (("replay", small, "-s", "dapo"), ("import", small)):
+    for command in (("replay", small, "-s", "dapo"), ("inspect", small), ("import", small)):
         assert "is the current folder" in refused(*command, "--out", ".")
     assert list(here.iterdir()) == []
 
@@ -378,8 +378,8 @@ def test_a_wrong_call_is_one_line_that_names_the_help(small, call):
 def test_a_folder_that_cannot_be_made_is_refused_before_the_work(small, tmp_path):
     file = tmp_path / "file.txt"
     file.write_text("mine")
-    line = refused("replay", small, "-s", "dapo", "--out", file / "out", *QUICK)
-    assert "can't be created in" in line
+    for command in (("replay", small, "-s", "dapo", *QUICK), ("inspect", small)):
+        assert "can't be created in" in refused(*command, "--out", file / "out")
     assert {p.name for p in tmp_path.iterdir()} == {"small", "file.txt"}
 
 

@@ -118,6 +118,7 @@ def test_a_promoted_run_is_verified_beside_its_forecast(tmp_path):
     (page / "index.html").unlink()
     run("report", page)
     assert (page / "index.html").read_text(encoding="utf-8") == shown
+    assert "exists" in refused("verify", path, "--out", page)
 
 
 def test_an_own_strategy_is_verified_from_its_promotion(tmp_path):
